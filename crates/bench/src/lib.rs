@@ -1,0 +1,1 @@
+//! Workloads: trees and traces, their replay, and reports.

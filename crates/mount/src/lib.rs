@@ -1,0 +1,1 @@
+//! From a FUSE request to a client call and back; mount options and the mount helper.

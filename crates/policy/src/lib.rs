@@ -1,0 +1,1 @@
+//! Pure functions: must a request be sent, and what does a reply teach?

@@ -1,0 +1,1 @@
+//! The NFS server: dispatch, handles, exports, identities and one file per procedure.

@@ -1,0 +1,1 @@
+//! Counters and events: one table of names, units and meanings.

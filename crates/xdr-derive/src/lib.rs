@@ -1,0 +1,1 @@
+//! Derives XDR codecs as straight-line code.

@@ -1,0 +1,1 @@
+//! XDR (RFC 4506): decode from a borrowed slice, encode into a reused buffer, limits from the types.

@@ -1,0 +1,1 @@
+//! Whole-program tests: real peers, a real kernel, real mounts.
