@@ -1,1 +1,224 @@
-//! What a name or a handle stands for on disk: the Vfs trait, local directories and memory.
+//! What a name or a handle stands for on disk: the [`Vfs`] trait, local directories and memory.
+//!
+//! The server asks a [`Vfs`] in the words of NFS version 3 (RFC 1813) without its wire types: a [`NodeHandle`] names an
+//! object and survives a restart, a [`Caller`] is who asks after squashing, and each answer carries the attributes that
+//! NFS replies need, taken in the same step as the operation. This crate knows nothing of exports, requests or signatures.
+//!
+//! Architecture invariants: before-attributes of a mutation are taken under this crate's own per-file lock, so they are
+//! atomic against every other request that comes through the same `Vfs`; nothing here follows a symbolic link; nothing
+//! here opens a device or a FIFO.
+
+mod answer;
+mod attributes;
+mod caller;
+mod error;
+mod handle;
+
+pub use answer::{
+    Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, WccBefore,
+    Written,
+};
+pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Time};
+pub use caller::Caller;
+pub use error::Error;
+pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
+
+/// How durable a WRITE must be before it is answered (RFC 1813 §3.3.7, `stable_how`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stability {
+    /// The data may still be lost if the machine stops; a later commit makes them durable.
+    Unstable,
+    /// The data, and what is needed to read them back, are on stable storage.
+    DataSync,
+    /// The data and all attributes are on stable storage.
+    FileSync,
+}
+
+/// How CREATE treats a name that exists (RFC 1813 §3.3.8, `createhow3`).
+#[derive(Clone, Copy, Debug)]
+pub enum CreateMode<'a> {
+    /// An existing regular file is taken as it is; of `attributes` only the size is then applied to it.
+    Unchecked(&'a SetAttributes),
+    /// An existing name is `EEXIST`.
+    Guarded(&'a SetAttributes),
+    /// An existing name is `EEXIST` unless it was made by an exclusive create with this very verifier, which is then a
+    /// retry and succeeds. The verifier is kept in the new file's times, so it survives a restart; the caller sets
+    /// the attributes afterwards (until then the mode is 0).
+    Exclusive([u8; 8]),
+}
+
+/// What MKNOD makes (RFC 1813 §3.3.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// A character device; only a privileged caller may.
+    CharacterDevice(Device),
+    /// A block device; only a privileged caller may.
+    BlockDevice(Device),
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+}
+
+/// What READDIR is to fetch for each entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Name, fileid and cookie.
+    Names,
+    /// The handle and attributes as well (READDIRPLUS).
+    Nodes,
+}
+
+/// A tree of files that can be served.
+///
+/// All calls may come from any number of threads at once. Names are the bytes of one path component: an empty one, one
+/// with `/` or NUL is `EINVAL`, one that is too long `ENAMETOOLONG`. In mutations `.` is `EINVAL` and `..` is `EEXIST`
+/// (RFC 1813 §3.3.13: "." and ".." are never made or removed). A handle that this tree could never have given is
+/// [`Error::BadHandle`], one of an object that is gone [`Error::Os`] with `ESTALE`. Permissions are those the kernel would
+/// decide for a process with the caller's ids, with two exceptions that NFS needs: the owner of a file may READ, WRITE
+/// and truncate it whatever its mode (it may have opened it before the mode changed), and who may execute may READ.
+pub trait Vfs: Send + Sync {
+    /// The handle of the root directory. It never changes, not over restarts either.
+    fn root(&self) -> NodeHandle;
+
+    /// A value that is the same after a restart for the same tree, and differs between file systems as far as
+    /// the system can tell (a hash of the file system's own id for local trees).
+    fn identity(&self) -> u64;
+
+    /// The attributes of `node`. Needs no permission.
+    fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error>;
+
+    /// Changes attributes (SETATTR). With `guard`, nothing changes unless it equals the ctime ([`Error::NotSync`]).
+    ///
+    /// Owner and group: as chown(2), clearing suid and sgid bits; size: for regular files (`EISDIR`, `EINVAL`
+    /// otherwise); times: to the server's or the given time, owner or privileged only, but "now" also for who may write.
+    /// The mode of a symbolic link is left as it is.
+    fn set_attributes(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Changed<()>;
+
+    /// Finds `name` in `directory` (needs search permission). `.` is the directory, `..` its parent; the parent of
+    /// the root is the root, and no answer lies outside of the tree. The outcome's attributes are the directory's.
+    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node>;
+
+    /// Which of the rights in `asked` the caller has. Rights that make no sense for the kind of `node` are not granted.
+    /// A file system that is read-only grants no change. The owner exception of READ and WRITE does not show here.
+    fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access>;
+
+    /// Appends the target of a symbolic link to `target`. `EINVAL` for anything else.
+    fn read_link(&self, caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Outcome<()>;
+
+    /// Appends up to `count` bytes from `offset` to `data`; fewer only at the end of the file. `EISDIR` for directories,
+    /// `EINVAL` for what is not a regular file. An offset at or beyond the end appends nothing and says so.
+    fn read(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Outcome<Read>;
+
+    /// Writes `data` at `offset`, clearing suid and sgid bits as write(2) does for a process without privileges, and
+    /// makes it as durable as asked before it returns. Fewer bytes than given may have been written when space ends; an
+    /// error means none. [`Error::Lost`] as for [`Vfs::commit`].
+    fn write(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Changed<Written>;
+
+    /// Makes everything written to `node` durable; the range may be widened, `count` 0 means to the end.
+    ///
+    /// [`Error::Lost`]: data that were answered as [`Stability::Unstable`] could not be written and may be gone. The
+    /// server must change its write verifier, so that clients send them again. It is told once per failure.
+    fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, offset: u64, count: u32) -> Changed<()>;
+
+    /// Makes or takes a regular file, see [`CreateMode`]. The `Changed` is the directory's.
+    fn create(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        mode: CreateMode<'_>,
+    ) -> Changed<Created>;
+
+    /// Makes a directory. In a setgid directory it gets the group and the bit. The `Changed` is the directory's.
+    fn make_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Changed<Created>;
+
+    /// Makes a symbolic link to `target`, whose bytes are not looked at (an empty one is `EINVAL`, one with NUL too).
+    fn make_symlink(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Changed<Created>;
+
+    /// Makes a device (`EPERM` unless privileged), a FIFO or a socket's name.
+    fn make_special(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        special: Special,
+        set: &SetAttributes,
+    ) -> Changed<Created>;
+
+    /// Removes a name that is not a directory's (`EISDIR`).
+    fn remove(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
+
+    /// Removes an empty directory (`ENOTDIR`, `ENOTEMPTY`).
+    fn remove_directory(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
+
+    /// Renames as rename(2): atomically, over an existing name of the same kind; two names of one file: nothing happens.
+    fn rename(
+        &self,
+        caller: &Caller<'_>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+    ) -> Renamed;
+
+    /// Gives `node` another name, as link(2): `EPERM` for directories, `EEXIST` for a name that is taken.
+    fn link(&self, caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked;
+
+    /// Visits entries after `cookie` (0: from the start, `.` and `..` included) until the visitor says [`Visit::Stop`] or
+    /// the directory ends: the value is whether it ended. The entry at which the visitor stops counts as not visited.
+    ///
+    /// Cookies stay valid while the directory changes: an entry that is neither made nor removed during a pass is
+    /// visited exactly once (local: as far as the file system's d_off holds that). [`Error::BadCookie`] for a cookie that
+    /// cannot be one. No lock is held while the visitor runs.
+    fn read_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        cookie: u64,
+        wanted: Wanted,
+        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
+    ) -> Outcome<bool>;
+
+    /// The space and inodes of the file system, as df shows them to the caller.
+    fn space(&self, node: &NodeHandle) -> Outcome<Space>;
+
+    /// What the file system can do at `node` (FSINFO and PATHCONF): true values, not wishes.
+    fn limits(&self, node: &NodeHandle) -> Outcome<Limits>;
+
+    /// Makes everything durable (used at shutdown). [`Error::Lost`] as for [`Vfs::commit`].
+    fn sync_all(&self) -> Result<(), Error>;
+}

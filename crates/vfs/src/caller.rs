@@ -1,0 +1,41 @@
+//! Who asks.
+
+/// Whose rights an operation has: the ids after squashing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller<'a> {
+    /// The user.
+    pub uid: u32,
+    /// The main group.
+    pub gid: u32,
+    /// The other groups, in any order.
+    pub groups: &'a [u32],
+    /// Whether it may what uid 0 may: an unsquashed root.
+    pub privileged: bool,
+}
+
+impl<'a> Caller<'a> {
+    /// The uid 0 that may everything.
+    pub const ROOT: Caller<'static> = Caller {
+        uid: 0,
+        gid: 0,
+        groups: &[],
+        privileged: true,
+    };
+
+    /// A caller that is privileged if its uid is 0.
+    #[must_use]
+    pub const fn new(uid: u32, gid: u32, groups: &'a [u32]) -> Self {
+        Self {
+            uid,
+            gid,
+            groups,
+            privileged: uid == 0,
+        }
+    }
+
+    /// Whether the caller is in `gid`.
+    #[must_use]
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}

@@ -1,0 +1,83 @@
+//! The name of an object that survives renames and restarts.
+
+/// The most bytes that a handle's opaque part can have: what a 64-byte NFS handle leaves after a server's own 20.
+pub const HANDLE_BYTES_MAX: usize = 44;
+
+/// Who made a handle's bytes, and so who can read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HandleScheme {
+    /// A tree in memory.
+    Memory = 1,
+    /// The kernel (name_to_handle_at).
+    Kernel = 2,
+    /// A table of our own, for where the kernel's cannot be used.
+    Table = 3,
+}
+
+impl HandleScheme {
+    /// The scheme with this number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Memory),
+            2 => Some(Self::Kernel),
+            3 => Some(Self::Table),
+            _ => None,
+        }
+    }
+}
+
+/// The name of an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it exists, over
+/// restarts too, and never again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeHandle {
+    scheme: HandleScheme,
+    kind: u8,
+    length: u8,
+    /// Zero from `length` on, so that equal handles are equal in all bytes.
+    bytes: [u8; HANDLE_BYTES_MAX],
+}
+
+impl NodeHandle {
+    /// A handle of these parts; none if `bytes` are more than [`HANDLE_BYTES_MAX`].
+    #[must_use]
+    pub fn new(scheme: HandleScheme, kind: u8, bytes: &[u8]) -> Option<Self> {
+        let length = u8::try_from(bytes.len()).ok()?;
+        let mut padded = [0; HANDLE_BYTES_MAX];
+        padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self {
+            scheme,
+            kind,
+            length,
+            bytes: padded,
+        })
+    }
+
+    /// Who made the bytes.
+    #[must_use]
+    pub const fn scheme(&self) -> HandleScheme {
+        self.scheme
+    }
+
+    /// The kernel's handle type; 0 for other schemes.
+    #[must_use]
+    pub const fn kind(&self) -> u8 {
+        self.kind
+    }
+
+    /// The bytes, which mean nothing outside of the `Vfs` that gave them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl core::fmt::Debug for NodeHandle {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "{:?}:{}:", self.scheme, self.kind)?;
+        self.bytes()
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
