@@ -1,1 +1,3 @@
 //! From a FUSE request to a client call and back; mount options and the mount helper.
+
+pub mod options;

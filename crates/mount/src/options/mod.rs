@@ -1,0 +1,134 @@
+//! The options of a mount: those of nfs(5) and mount(8), with the same names, units and defaults, and Curt's own.
+//!
+//! [`table`] has a row for each option and says what becomes of it; nothing is ignored in silence but what mount(8)
+//! reads for itself. [`parse`] turns an option string into [`Settings`] and the remarks a user should see.
+
+mod row;
+mod settings;
+mod source;
+mod table;
+mod values;
+mod words;
+
+pub use row::{Row, Takes, Verdict};
+pub use settings::{
+    Allow, Atime, CacheSettings, Family, GenericSettings, Hardness, LocalLocks, LookupCache, MemorySettings,
+    RacyGuard, ReaddirPlus, Security, ServerSettings, Settings, TransportSettings,
+};
+pub use source::{Source, SourceError};
+pub use table::TABLE;
+pub use words::{Word, split};
+
+use thiserror::Error;
+
+/// Why an option string is refused; mount.nfs's phrase comes first, then the option and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OptionError {
+    /// No row has this name.
+    #[error(
+        "an incorrect mount option was specified: {option}: unknown; see 'curt mount --help', or pass -s to ignore it"
+    )]
+    Unknown {
+        /// The option as written.
+        option: String,
+    },
+    /// The value is missing, not wanted, or out of its range.
+    #[error("an incorrect mount option was specified: {option}: {wanted}")]
+    Value {
+        /// The option as written.
+        option: String,
+        /// What it takes.
+        wanted: String,
+    },
+    /// The option asks for what Curt does not do.
+    #[error("{option} is not supported: {instead}")]
+    Refused {
+        /// The option as written.
+        option: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+}
+
+/// What a user is told of an option that was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// Ignored because it asks for what already is; said at verbose level.
+    Ignored {
+        /// The option as written.
+        option: String,
+        /// Why it changes nothing.
+        why: &'static str,
+    },
+    /// Accepted, but something differs from what the option says elsewhere.
+    Warning {
+        /// The option as written.
+        option: String,
+        /// What differs.
+        differs: String,
+    },
+}
+
+/// What an option string comes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// The values.
+    pub settings: Settings,
+    /// What to tell the user.
+    pub remarks: Vec<Remark>,
+    /// The words that were honoured, in order, as `curt stat` and utab show them.
+    pub honoured: Vec<Word>,
+}
+
+/// Reads an option string onto the defaults. Later words win over earlier ones, as in nfs(5).
+pub fn parse(options: &str) -> Result<Parsed, OptionError> {
+    parse_onto(Settings::default(), options)
+}
+
+/// Reads an option string onto settings that are in force: what `remount` does.
+pub fn parse_onto(settings: Settings, options: &str) -> Result<Parsed, OptionError> {
+    let words = split(options);
+    let mut parsed = Parsed {
+        settings,
+        ..Parsed::default()
+    };
+    // Wherever `sloppy` stands, it holds for the whole string.
+    parsed.settings.generic.sloppy |= words.iter().any(|word| word.name == "sloppy");
+    for word in &words {
+        absorb(&mut parsed, word)?;
+    }
+    Ok(parsed)
+}
+
+fn absorb(parsed: &mut Parsed, word: &Word) -> Result<(), OptionError> {
+    let option = word.text();
+    let Some(row) = table::find(word) else {
+        if !parsed.settings.generic.sloppy {
+            return Err(OptionError::Unknown { option });
+        }
+        let differs = "unknown, ignored because of 'sloppy'".to_owned();
+        parsed.remarks.push(Remark::Warning { option, differs });
+        return Ok(());
+    };
+    row.takes
+        .check(word.value.as_deref())
+        .map_err(|wanted| OptionError::Value {
+            option: option.clone(),
+            wanted: wanted.to_owned(),
+        })?;
+    match row.verdict {
+        Verdict::Honoured(apply) => {
+            let value = word.value.as_deref().unwrap_or_default();
+            apply(&mut parsed.settings, value).map_err(|wanted| OptionError::Value { option, wanted })?;
+            parsed.honoured.retain(|earlier| earlier.name != word.name);
+            parsed.honoured.push(word.clone());
+        }
+        Verdict::Passed => {}
+        Verdict::Ignored(why) => parsed.remarks.push(Remark::Ignored { option, why }),
+        Verdict::Refused(instead) => return Err(OptionError::Refused { option, instead }),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! A row of the option table.
+
+use super::Settings;
+
+/// An option and what becomes of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Its name; `x-*` stands for every name that begins with `x-`.
+    pub name: &'static str,
+    /// Where one name has several fates, the values that this row is about.
+    pub values: &'static [&'static str],
+    /// Whether a value belongs to it.
+    pub takes: Takes,
+    /// What becomes of it.
+    pub verdict: Verdict,
+}
+
+/// Whether a value belongs to an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// `nocto`.
+    Nothing,
+    /// `timeo=600`.
+    Value,
+    /// `rdirplus` or `rdirplus=force`.
+    Either,
+}
+
+/// Sets what an option says, or tells what value it takes.
+pub type Apply = fn(&mut Settings, &str) -> Result<(), String>;
+
+/// What becomes of an option.
+#[derive(Debug, Clone, Copy)]
+pub enum Verdict {
+    /// It is honoured.
+    Honoured(Apply),
+    /// It asks for what already is; the text says why.
+    Ignored(&'static str),
+    /// It is refused; the text says what to do instead.
+    Refused(&'static str),
+    /// It is meant for mount(8) or systemd, and passed over.
+    Passed,
+}
+
+impl Takes {
+    pub(super) fn check(self, value: Option<&str>) -> Result<(), &'static str> {
+        match (self, value) {
+            (Self::Nothing, Some(_)) => Err("takes no value"),
+            (Self::Value, None | Some("")) => Err("needs a value, as in name=value"),
+            (Self::Nothing | Self::Either, None) | (Self::Value | Self::Either, Some(_)) => Ok(()),
+        }
+    }
+}
+
+impl Row {
+    /// Whether this row is about an option with this name and value.
+    pub(super) fn is_about(&self, name: &str, value: Option<&str>) -> bool {
+        let named = match self.name.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => self.name == name,
+        };
+        named && (self.values.is_empty() || value.is_some_and(|value| self.covers(value)))
+    }
+
+    fn covers(&self, value: &str) -> bool {
+        self.values
+            .iter()
+            .any(|&pattern| match pattern.strip_suffix('*') {
+                Some(prefix) => value.starts_with(prefix),
+                None => pattern == value,
+            })
+    }
+}

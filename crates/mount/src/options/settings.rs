@@ -1,0 +1,273 @@
+//! What the options of a mount come to: plain values, in the units of nfs(5).
+
+/// All that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the server is and how its ports are found.
+    pub server: ServerSettings,
+    /// How requests travel and how long they are waited for.
+    pub transport: TransportSettings,
+    /// What is remembered, and for how long.
+    pub cache: CacheSettings,
+    /// Bounds of what the mount may hold in memory.
+    pub memory: MemorySettings,
+    /// Which kinds of lock stay on this machine.
+    pub local_locks: LocalLocks,
+    /// AUTH flavour of the requests.
+    pub security: Security,
+    /// Options of every file system.
+    pub generic: GenericSettings,
+}
+
+/// Where the server is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// `port=`: NFS port; `None` asks the server's portmapper.
+    pub port: Option<u16>,
+    /// `mountport=`: port of the MOUNT service; `None` asks the portmapper.
+    pub mount_port: Option<u16>,
+    /// `mounthost=`: host of the MOUNT service, where it is not the server.
+    pub mount_host: Option<String>,
+    /// `addr=`: address of the server, where the name is not to be resolved.
+    pub address: Option<String>,
+    /// `mountaddr=`: the same for the MOUNT service.
+    pub mount_address: Option<String>,
+    /// `proto=`: which addresses of the server may be used.
+    pub family: Family,
+    /// `mountproto=`: the same for the MOUNT service.
+    pub mount_family: Family,
+}
+
+/// Which addresses of a host may be used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Whatever the name resolves to.
+    #[default]
+    Any,
+    /// IPv4 alone (`proto=tcp` for an IPv4 address says no more than this).
+    Ipv4,
+    /// IPv6 alone (`tcp6`).
+    Ipv6,
+}
+
+/// How requests travel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransportSettings {
+    /// `hard`, `soft`, `softerr`.
+    pub hardness: Hardness,
+    /// `timeo=`: tenths of a second before a request counts as unanswered, 1 to 6000.
+    pub timeo: u32,
+    /// `retrans=`: how often it is waited for again before the user is told, or a soft mount gives up.
+    pub retrans: u32,
+    /// `softreval`: what is cached is served although expired while the server does not answer.
+    pub softreval: bool,
+    /// `nconnect=`: connections to the server, 1 to 16.
+    pub nconnect: u8,
+    /// `resvport`, `noresvport`; `None`: reserved as root, else not.
+    pub reserved_port: Option<bool>,
+    /// `rsize=` in bytes; `None`: what the server prefers, at most 1 MiB.
+    pub rsize: Option<u32>,
+    /// `wsize=` in bytes; `None`: what the server prefers, at most 1 MiB.
+    pub wsize: Option<u32>,
+    /// `retry=`: minutes a mount is tried again; `None`: 2 in the foreground, 10,000 in the background.
+    pub retry: Option<u32>,
+    /// `bg`: the first failure sends the mount to the background.
+    pub background: bool,
+}
+
+/// What becomes of a request that the server does not answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Hardness {
+    /// It is waited for until it is answered or its caller is killed.
+    #[default]
+    Hard,
+    /// EIO after `retrans` times.
+    Soft,
+    /// ETIMEDOUT after `retrans` times.
+    SoftErr,
+}
+
+/// What is remembered, and for how long. Times in whole seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// `acregmin=`, default 3.
+    pub acregmin: u32,
+    /// `acregmax=`, default 60.
+    pub acregmax: u32,
+    /// `acdirmin=`, default 30.
+    pub acdirmin: u32,
+    /// `acdirmax=`, default 60.
+    pub acdirmax: u32,
+    /// `noac`: no attribute is served from memory, and every write is synchronous.
+    pub noac: bool,
+    /// `nocto`: opens do not ask whether the file changed.
+    pub nocto: bool,
+    /// `lookupcache=`.
+    pub lookupcache: LookupCache,
+    /// `rdirplus`, `nordirplus`, `rdirplus=force`.
+    pub readdirplus: ReaddirPlus,
+    /// `noaccesscheck`: mode bits are judged here for all but uid 0.
+    pub noaccesscheck: bool,
+    /// `sloppycto=`: a read-only open does not ask about a file seen in the last N seconds; 0 asks always.
+    pub sloppycto: u32,
+    /// `nametimeo=`, default 60.
+    pub nametimeo: u32,
+    /// `negnametimeo=`, default 60; 0 remembers no missing names.
+    pub negnametimeo: u32,
+    /// `neg_racy_guard=`.
+    pub racy_guard: RacyGuard,
+}
+
+/// `lookupcache=`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LookupCache {
+    /// Names that exist and names that do not.
+    #[default]
+    All,
+    /// Names that exist; missing ones are asked for again each time.
+    Positive,
+    /// Every name is asked for again each time.
+    None,
+}
+
+/// When directories are listed with attributes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReaddirPlus {
+    /// As the listing is used.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+}
+
+/// Whether a missing name learned within one tick of the server's clock is asked for once more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RacyGuard {
+    /// Where the server's change stamps are times.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Bounds of what the mount may hold in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// `names_max=`: names remembered at most; `None`: the client's default.
+    pub names: Option<u64>,
+    /// `dirty_max=`: bytes that the server has not on stable storage, at most; `None`: the client's default.
+    pub dirty_bytes: Option<u64>,
+}
+
+/// Which kinds of lock are kept on this machine alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LocalLocks {
+    /// fcntl(2) locks: `local_lock=posix` or `all`, `nolock`.
+    pub posix: bool,
+    /// flock(2) locks: `local_lock=flock` or `all`, `nolock`.
+    pub flock: bool,
+}
+
+/// AUTH flavour (RFC 5531, section 8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Security {
+    /// AUTH_SYS.
+    #[default]
+    Sys,
+    /// AUTH_NONE.
+    None,
+}
+
+/// Options of every file system (mount(8)).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GenericSettings {
+    /// `ro`.
+    pub read_only: bool,
+    /// `noexec`.
+    pub noexec: bool,
+    /// `nosuid`.
+    pub nosuid: bool,
+    /// `nodev`.
+    pub nodev: bool,
+    /// `sync`: every write reaches stable storage before it returns.
+    pub sync: bool,
+    /// `dirsync`: the same for changes of directories, which NFS servers do anyway.
+    pub dirsync: bool,
+    /// `noatime`, `relatime`, `strictatime`.
+    pub atime: Atime,
+    /// `nodiratime`.
+    pub nodiratime: bool,
+    /// Who may use the mount.
+    pub allow: Allow,
+    /// `remount`: the mount is there already and its options change.
+    pub remount: bool,
+    /// `-s`, `sloppy`: unknown options are warned of and passed over.
+    pub sloppy: bool,
+}
+
+/// Which access times the kernel keeps (the server keeps its own in any case).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// The kernel's default.
+    #[default]
+    Relative,
+    /// None.
+    Never,
+    /// Every access.
+    Strict,
+}
+
+/// Who may use the mount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Allow {
+    /// Everybody if root mounts, else the user who mounted.
+    #[default]
+    Default,
+    /// Everybody.
+    Other,
+    /// The user who mounted, and root.
+    Root,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server: ServerSettings::default(),
+            transport: TransportSettings {
+                hardness: Hardness::Hard,
+                timeo: 600,
+                retrans: 2,
+                softreval: false,
+                nconnect: 1,
+                reserved_port: None,
+                rsize: None,
+                wsize: None,
+                retry: None,
+                background: false,
+            },
+            cache: CacheSettings {
+                acregmin: 3,
+                acregmax: 60,
+                acdirmin: 30,
+                acdirmax: 60,
+                noac: false,
+                nocto: false,
+                lookupcache: LookupCache::All,
+                readdirplus: ReaddirPlus::Auto,
+                noaccesscheck: false,
+                sloppycto: 0,
+                nametimeo: 60,
+                negnametimeo: 60,
+                racy_guard: RacyGuard::Auto,
+            },
+            memory: MemorySettings::default(),
+            local_locks: LocalLocks::default(),
+            security: Security::Sys,
+            generic: GenericSettings::default(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The options of every file system (mount(8)) and what FUSE's own helpers hand on.
+
+use super::super::row::Row;
+use super::super::settings::{Allow, Atime, GenericSettings};
+use super::{flag, ignored, passed, refused};
+
+const NO_LABELS: &str = "security labels are not supported; leave it out";
+const NO_INTEREST: &str = "it means nothing to an NFS mount; leave it out";
+const DEFAULT_PERMISSIONS: &str = "the kernel would judge from mode bits what only the server may judge; leave it out, or use noaccesscheck";
+
+macro_rules! generic {
+    ($name:literal, $($field:ident = $value:expr),+) => {
+        flag($name, |s, _| {
+            $(s.generic.$field = $value;)+
+            Ok(())
+        })
+    };
+}
+
+/// The rows.
+pub(super) const ROWS: &[Row] = &[
+    generic!("ro", read_only = true),
+    generic!("rw", read_only = false),
+    generic!("exec", noexec = false),
+    generic!("noexec", noexec = true),
+    generic!("suid", nosuid = false),
+    generic!("nosuid", nosuid = true),
+    generic!("dev", nodev = false),
+    generic!("nodev", nodev = true),
+    generic!("atime", atime = Atime::Relative),
+    generic!("noatime", atime = Atime::Never),
+    generic!("relatime", atime = Atime::Relative),
+    generic!("norelatime", atime = Atime::Strict),
+    generic!("strictatime", atime = Atime::Strict),
+    generic!("nostrictatime", atime = Atime::Relative),
+    generic!("diratime", nodiratime = false),
+    generic!("nodiratime", nodiratime = true),
+    generic!("sync", sync = true),
+    generic!("async", sync = false),
+    generic!("dirsync", dirsync = true),
+    generic!("allow_other", allow = Allow::Other),
+    generic!("allow_root", allow = Allow::Root),
+    generic!("user", noexec = true, nosuid = true, nodev = true),
+    generic!("users", noexec = true, nosuid = true, nodev = true),
+    generic!("owner", nosuid = true, nodev = true),
+    generic!("group", nosuid = true, nodev = true),
+    flag("defaults", |s, _| {
+        let kept = &s.generic;
+        s.generic = GenericSettings {
+            remount: kept.remount,
+            sloppy: kept.sloppy,
+            ..GenericSettings::default()
+        };
+        Ok(())
+    }),
+    generic!("remount", remount = true),
+    passed("nouser"),
+    passed("auto"),
+    passed("noauto"),
+    passed("nofail"),
+    passed("_netdev"),
+    passed("comment"),
+    passed("x-*"),
+    passed("X-*"),
+    passed("user_id"),
+    passed("group_id"),
+    passed("fsname"),
+    passed("subtype"),
+    refused("default_permissions", DEFAULT_PERMISSIONS),
+    refused("context", NO_LABELS),
+    refused("fscontext", NO_LABELS),
+    refused("defcontext", NO_LABELS),
+    refused("rootcontext", NO_LABELS),
+    refused("seclabel", NO_LABELS),
+    refused("iversion", NO_INTEREST),
+    ignored("noiversion", "NFS servers keep their own change attributes"),
+    refused("lazytime", NO_INTEREST),
+    ignored("nolazytime", "times are the server's"),
+    refused("mand", NO_INTEREST),
+    ignored("nomand", "there are no mandatory locks"),
+    ignored("silent", "nothing is printed by the kernel"),
+    ignored("loud", "nothing is printed by the kernel"),
+];

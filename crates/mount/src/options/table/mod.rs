@@ -1,0 +1,83 @@
+//! Every option that a mount knows, a row each; docs/options.md shows the same rows to users, held together by a test.
+
+mod curt;
+mod generic;
+mod nfs;
+
+use super::row::{Apply, Row, Takes, Verdict};
+use super::words::Word;
+
+/// The rows, in the order of the documentation.
+pub const TABLE: &[&[Row]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, curt::ROWS, generic::ROWS];
+
+/// The row that decides what becomes of a word. Rows about certain values come before a row for the rest.
+pub(super) fn find(word: &Word) -> Option<&'static Row> {
+    let rows = TABLE.iter().flat_map(|group| group.iter());
+    rows.clone()
+        .find(|row| row.is_about(&word.name, word.value.as_deref()))
+        // A value that no row covers is judged by the first row of that name, which knows what it takes.
+        .or_else(|| rows.clone().find(|row| row.name == word.name))
+}
+
+const fn flag(name: &'static str, apply: Apply) -> Row {
+    Row {
+        name,
+        values: &[],
+        takes: Takes::Nothing,
+        verdict: Verdict::Honoured(apply),
+    }
+}
+
+const fn valued(name: &'static str, apply: Apply) -> Row {
+    Row {
+        name,
+        values: &[],
+        takes: Takes::Value,
+        verdict: Verdict::Honoured(apply),
+    }
+}
+
+const fn valued_as(name: &'static str, values: &'static [&'static str], apply: Apply) -> Row {
+    Row {
+        name,
+        values,
+        takes: Takes::Value,
+        verdict: Verdict::Honoured(apply),
+    }
+}
+
+const fn ignored(name: &'static str, why: &'static str) -> Row {
+    Row {
+        name,
+        values: &[],
+        takes: Takes::Either,
+        verdict: Verdict::Ignored(why),
+    }
+}
+
+const fn passed(name: &'static str) -> Row {
+    Row {
+        name,
+        values: &[],
+        takes: Takes::Either,
+        verdict: Verdict::Passed,
+    }
+}
+
+const fn refused(name: &'static str, instead: &'static str) -> Row {
+    Row {
+        name,
+        values: &[],
+        takes: Takes::Either,
+        verdict: Verdict::Refused(instead),
+    }
+}
+
+const fn refused_as(name: &'static str, values: &'static [&'static str], instead: &'static str) -> Row {
+    Row {
+        name,
+        values,
+        takes: Takes::Value,
+        verdict: Verdict::Refused(instead),
+    }
+}

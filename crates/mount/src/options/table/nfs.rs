@@ -1,0 +1,264 @@
+//! The options of nfs(5).
+
+use super::super::row::Row;
+use super::super::settings::{Family, Hardness, LocalLocks, LookupCache, ReaddirPlus, Security};
+use super::super::values::{number, one_of, port, seconds, transfer};
+use super::{flag, ignored, refused, refused_as, valued, valued_as};
+
+const NOT_4: &str = "NFSv4 is not supported by this version; mount with vers=3";
+const NOT_2: &str = "the requested NFS version or transport protocol is not supported; mount with vers=3";
+const NOT_UDP: &str =
+    "the requested NFS version or transport protocol is not supported; mount with proto=tcp";
+const NOT_RDMA: &str = "RDMA is not supported; mount with proto=tcp";
+const NOT_KRB5: &str = "Kerberos is not supported by this version; mount with sec=sys";
+const NOT_TLS: &str =
+    "TLS is not supported by this version; mount with xprtsec=none over a network you trust";
+const OF_4: &str = "an option of NFSv4, which is not supported by this version; leave it out";
+
+const VERSIONS_4: &[&str] = &["4", "4.*"];
+
+/// Versions, transports, ports and what becomes of unanswered requests.
+pub(super) const PROTOCOL: &[Row] = &[
+    valued_as("nfsvers", &["3"], |_, _| Ok(())),
+    refused_as("nfsvers", VERSIONS_4, NOT_4),
+    refused("nfsvers", NOT_2),
+    valued_as("vers", &["3"], |_, _| Ok(())),
+    refused_as("vers", VERSIONS_4, NOT_4),
+    refused("vers", NOT_2),
+    flag("v3", |_, _| Ok(())),
+    refused("v2", NOT_2),
+    refused("v4", NOT_4),
+    refused("v4.0", NOT_4),
+    refused("v4.1", NOT_4),
+    refused("v4.2", NOT_4),
+    refused("minorversion", NOT_4),
+    valued_as("proto", &["tcp"], |s, _| set(&mut s.server.family, Family::Any)),
+    valued_as("proto", &["tcp6"], |s, _| set(&mut s.server.family, Family::Ipv6)),
+    refused_as("proto", &["rdma*"], NOT_RDMA),
+    refused("proto", NOT_UDP),
+    flag("tcp", |s, _| set(&mut s.server.family, Family::Any)),
+    refused("udp", NOT_UDP),
+    refused("rdma", NOT_RDMA),
+    valued("port", |s, v| set(&mut s.server.port, port(v)?)),
+    valued("mountport", |s, v| set(&mut s.server.mount_port, port(v)?)),
+    valued("mounthost", |s, v| {
+        set(&mut s.server.mount_host, Some(v.to_owned()))
+    }),
+    valued_as("mountproto", &["tcp"], |s, _| {
+        set(&mut s.server.mount_family, Family::Any)
+    }),
+    valued_as("mountproto", &["tcp6"], |s, _| {
+        set(&mut s.server.mount_family, Family::Ipv6)
+    }),
+    refused("mountproto", NOT_UDP),
+    valued_as("mountvers", &["3"], |_, _| Ok(())),
+    refused(
+        "mountvers",
+        "MOUNT versions 1 and 2 cannot carry the handles of NFSv3; use mountvers=3",
+    ),
+    valued("addr", |s, v| set(&mut s.server.address, Some(v.to_owned()))),
+    valued("mountaddr", |s, v| {
+        set(&mut s.server.mount_address, Some(v.to_owned()))
+    }),
+    flag("hard", |s, _| set(&mut s.transport.hardness, Hardness::Hard)),
+    flag("soft", |s, _| set(&mut s.transport.hardness, Hardness::Soft)),
+    flag("softerr", |s, _| {
+        set(&mut s.transport.hardness, Hardness::SoftErr)
+    }),
+    valued("timeo", |s, v| {
+        set(
+            &mut s.transport.timeo,
+            number(v, 1..=6000, " (tenths of a second)")?,
+        )
+    }),
+    valued("retrans", |s, v| {
+        set(&mut s.transport.retrans, number(v, 0..=1000, "")?)
+    }),
+    flag("softreval", |s, _| set(&mut s.transport.softreval, true)),
+    flag("nosoftreval", |s, _| set(&mut s.transport.softreval, false)),
+    valued("retry", |s, v| {
+        set(
+            &mut s.transport.retry,
+            Some(number(v, 0..=u32::MAX, " (minutes)")?),
+        )
+    }),
+    flag("bg", |s, _| set(&mut s.transport.background, true)),
+    flag("fg", |s, _| set(&mut s.transport.background, false)),
+    valued("rsize", |s, v| set(&mut s.transport.rsize, transfer(v)?)),
+    valued("wsize", |s, v| set(&mut s.transport.wsize, transfer(v)?)),
+    valued("nconnect", |s, v| {
+        set(&mut s.transport.nconnect, number(v, 1..=16, "")?)
+    }),
+    refused(
+        "max_connect",
+        "connections to several addresses need NFSv4.1; use nconnect",
+    ),
+    refused("trunkdiscovery", OF_4),
+    ignored("notrunkdiscovery", "NFSv3 has no trunks to discover"),
+    flag("resvport", |s, _| set(&mut s.transport.reserved_port, Some(true))),
+    flag("noresvport", |s, _| {
+        set(&mut s.transport.reserved_port, Some(false))
+    }),
+];
+
+/// What is remembered, and for how long.
+pub(super) const CACHING: &[Row] = &[
+    flag("ac", |s, _| set(&mut s.cache.noac, false)),
+    flag("noac", |s, _| set(&mut s.cache.noac, true)),
+    valued("acregmin", |s, v| {
+        raise(&mut s.cache.acregmin, &mut s.cache.acregmax, seconds(v)?)
+    }),
+    valued("acregmax", |s, v| {
+        lower(&mut s.cache.acregmin, &mut s.cache.acregmax, seconds(v)?)
+    }),
+    valued("acdirmin", |s, v| {
+        raise(&mut s.cache.acdirmin, &mut s.cache.acdirmax, seconds(v)?)
+    }),
+    valued("acdirmax", |s, v| {
+        lower(&mut s.cache.acdirmin, &mut s.cache.acdirmax, seconds(v)?)
+    }),
+    valued("actimeo", |s, v| {
+        let lifetime = seconds(v)?;
+        let cache = &mut s.cache;
+        for timer in [
+            &mut cache.acregmin,
+            &mut cache.acregmax,
+            &mut cache.acdirmin,
+            &mut cache.acdirmax,
+        ] {
+            *timer = lifetime;
+        }
+        Ok(())
+    }),
+    flag("cto", |s, _| set(&mut s.cache.nocto, false)),
+    flag("nocto", |s, _| set(&mut s.cache.nocto, true)),
+    valued("lookupcache", |s, v| {
+        const WORDS: &[(&str, LookupCache)] = &[
+            ("all", LookupCache::All),
+            ("pos", LookupCache::Positive),
+            ("positive", LookupCache::Positive),
+            ("none", LookupCache::None),
+        ];
+        set(&mut s.cache.lookupcache, one_of(v, WORDS)?)
+    }),
+    Row {
+        takes: super::super::row::Takes::Either,
+        ..valued("rdirplus", |s, v| {
+            const WORDS: &[(&str, ReaddirPlus)] = &[
+                ("", ReaddirPlus::Auto),
+                ("none", ReaddirPlus::Never),
+                ("force", ReaddirPlus::Always),
+            ];
+            set(&mut s.cache.readdirplus, one_of(v, WORDS)?)
+        })
+    },
+    flag("nordirplus", |s, _| {
+        set(&mut s.cache.readdirplus, ReaddirPlus::Never)
+    }),
+];
+
+/// Security, locks and the rest.
+pub(super) const OTHER: &[Row] = &[
+    valued_as("sec", &["sys"], |s, _| set(&mut s.security, Security::Sys)),
+    valued_as("sec", &["none"], |s, _| set(&mut s.security, Security::None)),
+    refused_as("sec", &["krb5*"], NOT_KRB5),
+    refused("sec", "the flavours of this version are sys and none"),
+    Row {
+        values: &["none"],
+        ..ignored("xprtsec", "nothing is encrypted by default")
+    },
+    refused("xprtsec", NOT_TLS),
+    ignored("sharecache", "two mounts never share what they know"),
+    ignored("nosharecache", "two mounts never share what they know"),
+    flag("lock", |s, _| set(&mut s.local_locks, LocalLocks::default())),
+    flag("nolock", |s, _| {
+        set(
+            &mut s.local_locks,
+            LocalLocks {
+                posix: true,
+                flock: true,
+            },
+        )
+    }),
+    valued("local_lock", |s, v| {
+        const WORDS: &[(&str, LocalLocks)] = &[
+            (
+                "none",
+                LocalLocks {
+                    posix: false,
+                    flock: false,
+                },
+            ),
+            (
+                "all",
+                LocalLocks {
+                    posix: true,
+                    flock: true,
+                },
+            ),
+            (
+                "flock",
+                LocalLocks {
+                    posix: false,
+                    flock: true,
+                },
+            ),
+            (
+                "posix",
+                LocalLocks {
+                    posix: true,
+                    flock: false,
+                },
+            ),
+        ];
+        set(&mut s.local_locks, one_of(v, WORDS)?)
+    }),
+    refused(
+        "acl",
+        "the NFSACL protocol is not supported by this version; leave it out (the server enforces its ACLs)",
+    ),
+    ignored("noacl", "the NFSACL protocol is not used"),
+    ignored("intr", "every wait ends when its process is killed"),
+    ignored("nointr", "every wait ends when its process is killed"),
+    refused(
+        "namlen",
+        "NFSv3 servers say themselves how long names may be; leave it out",
+    ),
+    refused("clientaddr", OF_4),
+    refused("migration", OF_4),
+    refused("nomigration", OF_4),
+    refused("fsc", "there is no cache on disk in this version; leave it out"),
+    ignored("nofsc", "there is no cache on disk"),
+    flag("sloppy", |s, _| set(&mut s.generic.sloppy, true)),
+];
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the rows' functions share one type with those that can fail"
+)]
+fn set<T>(place: &mut T, value: T) -> Result<(), String> {
+    *place = value;
+    Ok(())
+}
+
+/// Sets a minimum; a maximum below it follows.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the rows' functions share one type with those that can fail"
+)]
+fn raise(min: &mut u32, max: &mut u32, value: u32) -> Result<(), String> {
+    *min = value;
+    *max = value.max(*max);
+    Ok(())
+}
+
+/// Sets a maximum; a minimum above it follows.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the rows' functions share one type with those that can fail"
+)]
+fn lower(min: &mut u32, max: &mut u32, value: u32) -> Result<(), String> {
+    *max = value;
+    *min = value.min(*min);
+    Ok(())
+}

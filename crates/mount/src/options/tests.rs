@@ -1,0 +1,214 @@
+//! The table against its documentation, and each option against what it should do.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use super::{OptionError, Parsed, Remark, Settings, TABLE, Verdict, parse, parse_onto, split};
+
+const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
+
+/// The documented examples: (option, fate), with placeholders filled in.
+fn documented() -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    for line in DOCUMENTATION.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        for option in cells[1].split('`').filter(|text| !text.trim().is_empty()) {
+            let (name, placeholder) = option.split_once('=').unwrap_or((option, ""));
+            let option = match placeholder {
+                "N" => format!("{name}={}", if name == "names_max" { 5000 } else { 7 }),
+                "SIZE" => format!("{name}=7M"),
+                "ADDRESS" => format!("{name}=192.0.2.7"),
+                "NAME" | "TEXT" => format!("{name}=seven"),
+                _ => option.to_owned(),
+            };
+            rows.push((option, cells[2].to_owned()));
+        }
+    }
+    assert!(rows.len() > 120, "the documentation has lost its rows");
+    rows
+}
+
+/// The settings with every value away from its default, so that each option's effect shows, whichever way it goes.
+fn opposite(option: &str) -> &'static str {
+    match option.split('=').next().unwrap() {
+        "ac" => "noac",
+        "cto" => "nocto",
+        "hard" => "soft",
+        "fg" => "bg",
+        "nosoftreval" => "softreval",
+        "accesscheck" => "noaccesscheck",
+        "lock" => "nolock",
+        "local_lock" if option.ends_with("none") => "nolock",
+        "lookupcache" if option.ends_with("all") => "lookupcache=none",
+        "rdirplus" if option == "rdirplus" => "nordirplus",
+        "proto" | "tcp" => {
+            if option.ends_with('6') {
+                "tcp"
+            } else {
+                "proto=tcp6"
+            }
+        }
+        "mountproto" => {
+            if option.ends_with('6') {
+                "mountproto=tcp"
+            } else {
+                "mountproto=tcp6"
+            }
+        }
+        "sec" => {
+            if option.ends_with("none") {
+                "sec=sys"
+            } else {
+                "sec=none"
+            }
+        }
+        "neg_racy_guard" if option.ends_with("auto") => "neg_racy_guard=on",
+        "rw" => "ro",
+        "exec" => "noexec",
+        "suid" => "nosuid",
+        "dev" => "nodev",
+        "atime" | "relatime" => "noatime",
+        "nostrictatime" => "strictatime",
+        "diratime" => "nodiratime",
+        "async" => "sync",
+        "defaults" => "ro,noexec",
+        _ => "defaults",
+    }
+}
+
+#[test]
+fn every_documented_option_has_its_documented_fate() {
+    for (option, fate) in documented() {
+        let outcome = parse(&option);
+        match fate.as_str() {
+            "honoured" => {
+                let parsed = outcome.unwrap_or_else(|error| panic!("{option}: {error}"));
+                assert!(parsed.remarks.is_empty(), "{option}: {:?}", parsed.remarks);
+                assert_eq!(parsed.honoured.len(), 1, "{option}");
+            }
+            "ignored" => {
+                let remarks = outcome
+                    .unwrap_or_else(|error| panic!("{option}: {error}"))
+                    .remarks;
+                assert!(
+                    matches!(remarks.as_slice(), [Remark::Ignored { .. }]),
+                    "{option}: {remarks:?}"
+                );
+            }
+            "refused" => match outcome {
+                Err(OptionError::Refused {
+                    option: named,
+                    instead,
+                }) => {
+                    assert_eq!(named, option);
+                    assert!(!instead.is_empty());
+                }
+                other => panic!("{option}: {other:?}"),
+            },
+            "passed" => assert_eq!(
+                outcome.unwrap_or_else(|error| panic!("{option}: {error}")),
+                Parsed::default()
+            ),
+            other => panic!("{option}: the documentation says {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_honoured_option_has_an_effect() {
+    // Only these say what is the only possibility.
+    const ONLY_ONE: &[&str] = &["nfsvers=3", "vers=3", "v3", "mountvers=3"];
+    for (option, fate) in documented() {
+        if fate != "honoured" || ONLY_ONE.contains(&option.as_str()) {
+            continue;
+        }
+        let before = parse(opposite(&option)).unwrap().settings;
+        let after = parse_onto(before.clone(), &option).unwrap().settings;
+        assert_ne!(before, after, "{option} changed nothing");
+    }
+}
+
+#[test]
+fn every_row_is_documented() {
+    let documented = documented();
+    for row in TABLE.iter().flat_map(|group| group.iter()) {
+        let found = documented.iter().any(|(option, _)| {
+            let words = split(option);
+            row.is_about(&words[0].name, words[0].value.as_deref())
+        });
+        assert!(found, "{} {:?} is not in docs/options.md", row.name, row.values);
+        if let Verdict::Refused(text) | Verdict::Ignored(text) = row.verdict {
+            assert!(!text.is_empty(), "{} says nothing", row.name);
+        }
+    }
+}
+
+#[test]
+fn defaults_are_those_of_nfs_5() {
+    let settings = parse("").unwrap().settings;
+    assert_eq!(settings, Settings::default());
+    let cache = settings.cache;
+    assert_eq!(
+        (cache.acregmin, cache.acregmax, cache.acdirmin, cache.acdirmax),
+        (3, 60, 30, 60)
+    );
+    assert_eq!((settings.transport.timeo, settings.transport.retrans), (600, 2));
+}
+
+#[test]
+fn unknown_and_malformed_options_are_named() {
+    let error = parse("rw,noacess").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("an incorrect mount option was specified: noacess"),
+        "{error}"
+    );
+    for option in [
+        "timeo=0",
+        "timeo",
+        "timeo=",
+        "nocto=1",
+        "nconnect=17",
+        "acregmin=-1",
+        "lookupcache=some",
+        "port=70000",
+    ] {
+        let error = parse(option).unwrap_err();
+        assert!(
+            matches!(&error, OptionError::Value { option: named, .. } if named == option),
+            "{option}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_timer_takes_its_partner_along() {
+    let timers = |options: &str| {
+        let cache = parse(options).unwrap().settings.cache;
+        (cache.acregmin, cache.acregmax, cache.acdirmin, cache.acdirmax)
+    };
+    assert_eq!(timers("acregmin=70"), (70, 70, 30, 60));
+    assert_eq!(timers("acdirmax=2"), (3, 60, 2, 2));
+    assert_eq!(timers("acdirmin=1,acdirmax=2"), (3, 60, 1, 2));
+    assert_eq!(timers("actimeo=5"), (5, 5, 5, 5));
+}
+
+#[test]
+fn sloppy_turns_unknown_options_into_warnings_wherever_it_stands() {
+    for options in ["frobnicate=1,sloppy", "sloppy,frobnicate=1"] {
+        let parsed = parse(options).unwrap();
+        assert!(matches!(&parsed.remarks[..], [Remark::Warning { option, .. }] if option == "frobnicate=1"));
+    }
+    assert!(
+        parse("sloppy,vers=4").is_err(),
+        "what is refused by name stays refused"
+    );
+}
+
+#[test]
+fn the_last_word_wins_and_is_shown_once() {
+    let parsed = parse("ro,timeo=10,rw,timeo=20").unwrap();
+    assert!(!parsed.settings.generic.read_only);
+    assert_eq!(parsed.settings.transport.timeo, 20);
+    let shown: Vec<_> = parsed.honoured.iter().map(super::Word::text).collect();
+    assert_eq!(shown, ["ro", "rw", "timeo=20"]);
+}
