@@ -13,6 +13,10 @@ mod attributes;
 mod caller;
 mod error;
 mod handle;
+mod memory;
+mod name;
+mod time;
+mod verifier;
 
 pub use answer::{
     Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, WccBefore,
@@ -22,6 +26,8 @@ pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Time}
 pub use caller::Caller;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
+pub use memory::{FaultPoint, Formula, MemoryOptions, MemoryVfs, TreeBuilder};
+pub use time::{SystemClock, TimeSource};
 
 /// How durable a WRITE must be before it is answered (RFC 1813 §3.3.7, `stable_how`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

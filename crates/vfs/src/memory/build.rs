@@ -1,0 +1,139 @@
+//! Trees of tens of thousands of files at once, without a request for each.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::content::{Content, Formula};
+use super::directory::Directory;
+use super::tree::{Body, Inode, ROOT, Tree};
+use super::{MemoryOptions, MemoryVfs};
+use crate::attributes::{FileKind, Time};
+
+/// Fills a tree before it is served. Paths are relative to the root, without a leading `/`; directories on the way are
+/// made as they are needed. A tree built from the same calls with the same options has the same handles.
+pub struct TreeBuilder {
+    vfs: MemoryVfs,
+    formula: Arc<dyn Formula>,
+    time: Time,
+    owner: (u32, u32),
+    directory_mode: u32,
+    file_mode: u32,
+}
+
+impl TreeBuilder {
+    /// A tree whose files get their bytes from `formula`, and everything in it the time `time`.
+    #[must_use]
+    pub fn new(options: MemoryOptions, formula: Arc<dyn Formula>, time: Time) -> Self {
+        let vfs = MemoryVfs::new(options);
+        set_times(vfs.tree.write().inode_mut(ROOT), time);
+        Self {
+            vfs,
+            formula,
+            time,
+            owner: (0, 0),
+            directory_mode: 0o755,
+            file_mode: 0o644,
+        }
+    }
+
+    /// What is added from now on belongs to them.
+    pub fn owner(&mut self, uid: u32, gid: u32) -> &mut Self {
+        self.owner = (uid, gid);
+        self
+    }
+
+    /// What is added from now on has these permission bits.
+    pub fn modes(&mut self, directory: u32, file: u32) -> &mut Self {
+        (self.directory_mode, self.file_mode) = (directory & 0o7777, file & 0o7777);
+        self
+    }
+
+    /// Adds a directory, unless it is there.
+    pub fn directory(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let mut tree = self.vfs.tree.write();
+        self.reach(&mut tree, path).map(|_| ())
+    }
+
+    /// Adds a file of `size` bytes.
+    pub fn file(&mut self, path: &[u8], size: u64) -> Result<(), Errno> {
+        let content = Content::from_formula(Arc::clone(&self.formula), path, size);
+        self.add(
+            path,
+            Body::Regular {
+                content,
+                durable: None,
+            },
+            self.file_mode,
+        )
+    }
+
+    /// Adds a symbolic link.
+    pub fn symlink(&mut self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
+        self.add(path, Body::Symlink(target.into()), 0o777)
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn build(self) -> MemoryVfs {
+        self.vfs
+    }
+
+    fn add(&self, path: &[u8], body: Body, mode: u32) -> Result<(), Errno> {
+        let mut tree = self.vfs.tree.write();
+        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&path[..0], path),
+        };
+        let directory = self.reach(&mut tree, parent)?;
+        crate::name::check_new_name(name)?;
+        if tree.inode(directory).directory()?.find(name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        let fileid = tree.insert(self.inode(body, mode));
+        tree.inode_mut(directory).directory_mut()?.add(name, fileid);
+        Ok(())
+    }
+
+    fn reach(&self, tree: &mut Tree, path: &[u8]) -> Result<u64, Errno> {
+        let mut at = ROOT;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            crate::name::check_new_name(name)?;
+            at = match tree.inode(at).directory()?.find(name) {
+                Some(found) => found,
+                None => {
+                    let made =
+                        tree.insert(self.inode(Body::Directory(Directory::new(at)), self.directory_mode));
+                    let parent = tree.inode_mut(at);
+                    parent.directory_mut()?.add(name, made);
+                    parent.nlink += 1;
+                    made
+                }
+            };
+        }
+        if tree.inode(at).kind() == FileKind::Directory {
+            Ok(at)
+        } else {
+            Err(Errno::NOTDIR)
+        }
+    }
+
+    fn inode(&self, body: Body, mode: u32) -> Inode {
+        let nlink = if matches!(body, Body::Directory(_)) { 2 } else { 1 };
+        let (uid, gid) = self.owner;
+        Inode {
+            body,
+            mode,
+            nlink,
+            uid,
+            gid,
+            atime: self.time,
+            mtime: self.time,
+            ctime: self.time,
+        }
+    }
+}
+
+fn set_times(inode: &mut Inode, time: Time) {
+    (inode.atime, inode.mtime, inode.ctime) = (time, time, time);
+}

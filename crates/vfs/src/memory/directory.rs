@@ -1,0 +1,92 @@
+//! The names of a directory in memory, in an order that never changes: each name keeps its cookie for as long as it
+//! exists (a rename within the directory too), and no cookie is used again. So a listing that goes on after any cookie
+//! sees each name that stays exactly once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The cookie of `.`; also the first that is not "from the start".
+pub(super) const DOT_COOKIE: u64 = 1;
+/// The cookie of `..`.
+pub(super) const DOT_DOT_COOKIE: u64 = 2;
+
+#[derive(Clone, Copy)]
+struct Place {
+    cookie: u64,
+    fileid: u64,
+}
+
+/// The entries without `.` and `..`.
+pub(super) struct Directory {
+    /// The parent's fileid; the root's is its own.
+    pub(super) parent: u64,
+    names: HashMap<Arc<[u8]>, Place>,
+    order: BTreeMap<u64, Arc<[u8]>>,
+    next_cookie: u64,
+}
+
+impl Directory {
+    pub(super) fn new(parent: u64) -> Self {
+        Self {
+            parent,
+            names: HashMap::new(),
+            order: BTreeMap::new(),
+            next_cookie: DOT_DOT_COOKIE + 1,
+        }
+    }
+
+    pub(super) fn find(&self, name: &[u8]) -> Option<u64> {
+        self.names.get(name).map(|place| place.fileid)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Adds a name that is not there.
+    pub(super) fn add(&mut self, name: &[u8], fileid: u64) {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.put(name, Place { cookie, fileid });
+    }
+
+    fn put(&mut self, name: &[u8], place: Place) {
+        let name: Arc<[u8]> = name.into();
+        self.order.insert(place.cookie, Arc::clone(&name));
+        let before = self.names.insert(name, place);
+        assert!(before.is_none(), "a name is added only where there is none");
+    }
+
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<u64> {
+        let place = self.names.remove(name)?;
+        self.order.remove(&place.cookie);
+        Some(place.fileid)
+    }
+
+    /// Gives the entry `from` another name, which is not there.
+    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) {
+        if let Some(place) = self.names.remove(from) {
+            self.order.remove(&place.cookie);
+            self.put(to, place);
+        }
+    }
+
+    /// Whether a listing can have given `cookie`.
+    pub(super) fn knows(&self, cookie: u64) -> bool {
+        cookie < self.next_cookie
+    }
+
+    /// The entry after `cookie`: its cookie, name and fileid.
+    pub(super) fn after(&self, cookie: u64) -> Option<(u64, Arc<[u8]>, u64)> {
+        let (cookie, name) = self
+            .order
+            .range((Bound::Excluded(cookie), Bound::Unbounded))
+            .next()?;
+        Some((*cookie, Arc::clone(name), self.names.get(name)?.fileid))
+    }
+}

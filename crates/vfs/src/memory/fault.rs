@@ -1,0 +1,53 @@
+//! Errors on demand, for tests of what a server or a client does when a disk fails.
+
+use parking_lot::Mutex;
+
+use crate::error::Error;
+
+/// What an injected fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultPoint {
+    /// Asking for attributes.
+    Attributes,
+    /// Looking up a name.
+    Lookup,
+    /// Reading data.
+    Read,
+    /// Writing data.
+    Write,
+    /// Making data durable.
+    Commit,
+    /// Listing a directory.
+    ReadDirectory,
+    /// Any other change.
+    Change,
+}
+
+/// Which operations fail next.
+#[derive(Default)]
+pub(super) struct Faults {
+    waiting: Mutex<Vec<(FaultPoint, Error, u32)>>,
+}
+
+impl Faults {
+    pub(super) fn add(&self, point: FaultPoint, error: Error, times: u32) {
+        self.waiting.lock().push((point, error, times));
+    }
+
+    pub(super) fn strike(&self, point: FaultPoint) -> Result<(), Error> {
+        let mut waiting = self.waiting.lock();
+        let Some(at) = waiting
+            .iter()
+            .position(|(of, _, times)| *of == point && *times > 0)
+        else {
+            return Ok(());
+        };
+        let (_, error, times) = &mut waiting[at];
+        let error = *error;
+        *times -= 1;
+        if *times == 0 {
+            waiting.remove(at);
+        }
+        Err(error)
+    }
+}

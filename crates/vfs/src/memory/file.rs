@@ -1,0 +1,100 @@
+//! Rights on a node and the writing of data.
+
+use rustix::io::Errno;
+
+use super::MemoryVfs;
+use super::permission::{EXECUTE, READ, WRITE};
+use super::tree::{Inode, Tree};
+use crate::Stability;
+use crate::answer::{Access, Written};
+use crate::attributes::FileKind;
+use crate::caller::Caller;
+use crate::error::Error;
+
+/// No file can be larger: an offset is a signed 64-bit number.
+pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
+
+impl MemoryVfs {
+    /// Every right that the caller has.
+    pub(super) fn granted(&self, caller: &Caller<'_>, inode: &Inode) -> Access {
+        let allows = |wanted| inode.owned().allows(caller, wanted);
+        let mut granted = Access::default();
+        if allows(READ) {
+            granted = granted.with(Access::READ);
+        }
+        let directory = inode.kind() == FileKind::Directory;
+        if allows(EXECUTE) && inode.kind() != FileKind::Symlink {
+            granted = granted.with(if directory {
+                Access::LOOKUP
+            } else {
+                Access::EXECUTE
+            });
+        }
+        let needed = if directory { WRITE | EXECUTE } else { WRITE };
+        if allows(needed) && self.check_writable().is_ok() {
+            granted = granted.with(Access::MODIFY).with(Access::EXTEND);
+            if directory {
+                granted = granted.with(Access::DELETE);
+            }
+        }
+        granted
+    }
+
+    pub(super) fn write_data(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        fileid: u64,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<Written, Error> {
+        let inode = tree.inode(fileid);
+        let content = inode.content()?;
+        self.check_writable()?;
+        inode.owned().check_write(caller)?;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= SIZE_MAX);
+        if end.is_none() {
+            return Err(Errno::FBIG.into());
+        }
+        let (uid, before, growth) = (inode.uid, content.used(), content.growth(offset, data.len()));
+        self.check_space(tree, caller, uid, growth)?;
+        let changed = self.change_time(inode.ctime);
+        let inode = tree.inode_mut(fileid);
+        if !data.is_empty() {
+            inode.mode = inode.owned().without_privileges(caller);
+            inode.content_mut()?.write(offset, data);
+            (inode.mtime, inode.ctime) = (changed, changed);
+        }
+        if stability > Stability::Unstable {
+            inode.make_durable();
+        }
+        tree.charge(uid, before, before + growth);
+        Ok(Written {
+            count: u32::try_from(data.len()).map_err(|_| Errno::INVAL)?,
+            stability,
+        })
+    }
+
+    fn check_space(&self, tree: &Tree, caller: &Caller<'_>, uid: u32, growth: u64) -> Result<(), Errno> {
+        if growth == 0 {
+            return Ok(());
+        }
+        if tree.used + growth > self.options.bytes_max {
+            return Err(Errno::NOSPC);
+        }
+        let by = tree.used_by.get(&uid).copied().unwrap_or(0);
+        let over = self
+            .options
+            .quotas
+            .get(&uid)
+            .is_some_and(|quota| by + growth > *quota);
+        if over && !caller.privileged {
+            Err(Errno::DQUOT)
+        } else {
+            Ok(())
+        }
+    }
+}

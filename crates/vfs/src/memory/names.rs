@@ -1,0 +1,343 @@
+//! Making, removing, renaming and linking names. Checks come in the order of the kernel's, so that the error is the same
+//! where more than one is due.
+
+use rustix::io::Errno;
+
+use super::MemoryVfs;
+use super::content::Content;
+use super::permission::{EXECUTE, READ, SET_GID, SET_UID, WRITE};
+use super::tree::{Body, Inode, NAMES_MAX, Tree};
+use crate::answer::Created;
+use crate::attributes::{FileKind, SetAttributes, Time};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::name::check_new_name;
+use crate::{CreateMode, verifier};
+
+impl MemoryVfs {
+    pub(super) fn create_file(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        directory: u64,
+        name: &[u8],
+        mode: CreateMode<'_>,
+    ) -> Result<Created, Error> {
+        check_new_name(name)?;
+        if let Some(fileid) = search(tree, caller, directory, name)? {
+            return self.take_existing(tree, caller, fileid, mode);
+        }
+        let body = Body::Regular {
+            content: Content::default(),
+            durable: None,
+        };
+        let (set, times) = match mode {
+            CreateMode::Unchecked(set) | CreateMode::Guarded(set) => (*set, None),
+            CreateMode::Exclusive(verifier) => (SetAttributes::with_mode(0), Some(verifier::times(verifier))),
+        };
+        let mut created = self.make(tree, caller, directory, name, body, &set)?;
+        if let Some((mtime, atime)) = times {
+            let inode = tree.inode_mut(created.node.attributes.fileid);
+            (inode.mtime, inode.atime) = (mtime, atime);
+            created.node = tree.node(created.node.attributes.fileid);
+        }
+        Ok(created)
+    }
+
+    fn take_existing(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        fileid: u64,
+        mode: CreateMode<'_>,
+    ) -> Result<Created, Error> {
+        match mode {
+            CreateMode::Guarded(_) => Err(Errno::EXIST.into()),
+            CreateMode::Exclusive(verifier) if verifier::is_of(verifier, &tree.attributes(fileid)) => {
+                Ok(Created {
+                    node: tree.node(fileid),
+                    new: false,
+                })
+            }
+            CreateMode::Exclusive(_) => Err(Errno::EXIST.into()),
+            CreateMode::Unchecked(set) => {
+                match tree.inode(fileid).kind() {
+                    FileKind::Regular => {}
+                    FileKind::Directory => return Err(Errno::ISDIR.into()),
+                    _ => return Err(Errno::EXIST.into()),
+                }
+                let size = SetAttributes {
+                    size: set.size,
+                    ..SetAttributes::default()
+                };
+                self.set(tree, caller, fileid, &size, None)?;
+                Ok(Created {
+                    node: tree.node(fileid),
+                    new: false,
+                })
+            }
+        }
+    }
+
+    /// Makes an object with one name, which must not exist.
+    pub(super) fn make(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        directory: u64,
+        name: &[u8],
+        body: Body,
+        set: &SetAttributes,
+    ) -> Result<Created, Error> {
+        check_new_name(name)?;
+        if search(tree, caller, directory, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.check_writable()?;
+        let parent = tree.inode(directory).owned();
+        parent.check(caller, WRITE | EXECUTE)?;
+        let device = matches!(
+            body,
+            Body::Special(FileKind::CharacterDevice | FileKind::BlockDevice, _)
+        );
+        if device && !caller.privileged {
+            return Err(Errno::PERM.into());
+        }
+        if tree.inodes.len() as u64 >= self.options.files_max {
+            return Err(Errno::NOSPC.into());
+        }
+        let is_directory = matches!(body, Body::Directory(_));
+        // mkdir(2) takes no suid and sgid bits.
+        let settable = if is_directory { 0o1777 } else { 0o7777 };
+        let (gid, mode) = parent.inherit(caller, set.mode.unwrap_or(0) & settable, is_directory);
+        let now = self.stamp();
+        let nlink = if is_directory { 2 } else { 1 };
+        let inode = Inode {
+            body,
+            mode,
+            nlink,
+            uid: caller.uid,
+            gid,
+            atime: now,
+            mtime: now,
+            ctime: now,
+        };
+        let fileid = tree.insert(inode);
+        self.add_name(tree, directory, name, fileid)?;
+        self.set_rest(tree, caller, fileid, set);
+        Ok(Created {
+            node: tree.node(fileid),
+            new: true,
+        })
+    }
+
+    /// Sets what making did not: owner (for the privileged), group, size and times. What the caller may not set stays
+    /// as it is, as with other servers.
+    fn set_rest(&self, tree: &mut Tree, caller: &Caller<'_>, fileid: u64, set: &SetAttributes) {
+        let uid = set.uid.filter(|_| caller.privileged);
+        let size = set
+            .size
+            .filter(|size| *size > 0 && tree.inode(fileid).content().is_ok());
+        let chown = uid.is_some() || set.gid.is_some();
+        let mode = if chown { set.mode } else { None };
+        let rest = SetAttributes {
+            mode,
+            uid,
+            size,
+            ..*set
+        };
+        let group_stays = SetAttributes {
+            mode: None,
+            gid: None,
+            ..rest
+        };
+        let done = self.set(tree, caller, fileid, &rest, None);
+        if done.is_err() {
+            let _left_as_made = self.set(tree, caller, fileid, &group_stays, None);
+        }
+    }
+
+    fn add_name(&self, tree: &mut Tree, directory: u64, name: &[u8], fileid: u64) -> Result<(), Errno> {
+        let is_directory = tree.inode(fileid).kind() == FileKind::Directory;
+        let changed = self.change_time(tree.inode(directory).ctime);
+        let parent = tree.inode_mut(directory);
+        parent.directory_mut()?.add(name, fileid);
+        parent.nlink += u32::from(is_directory);
+        (parent.mtime, parent.ctime) = (changed, changed);
+        Ok(())
+    }
+
+    /// Takes a name away, and says what it named.
+    fn take_name(&self, tree: &mut Tree, directory: u64, name: &[u8]) -> Result<u64, Errno> {
+        let changed = self.change_time(tree.inode(directory).ctime);
+        let parent = tree.inode_mut(directory);
+        let fileid = parent.directory_mut()?.remove(name).ok_or(Errno::NOENT)?;
+        (parent.mtime, parent.ctime) = (changed, changed);
+        let is_directory = tree.inode(fileid).kind() == FileKind::Directory;
+        tree.inode_mut(directory).nlink -= u32::from(is_directory);
+        Ok(fileid)
+    }
+
+    pub(super) fn remove_name(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        directory: u64,
+        name: &[u8],
+        directories: bool,
+    ) -> Result<(), Error> {
+        check_new_name(name)?;
+        tree.inode(directory).directory()?;
+        tree.inode(directory).owned().check(caller, EXECUTE)?;
+        self.check_writable()?;
+        let fileid = search(tree, caller, directory, name)?.ok_or(Errno::NOENT)?;
+        let victim = tree.inode(fileid);
+        tree.inode(directory)
+            .owned()
+            .check_remove(caller, victim.owned())?;
+        check_replaceable(victim, directories)?;
+        self.take_name(tree, directory, name)?;
+        let changed = self.change_time(tree.inode(fileid).ctime);
+        tree.unlink(fileid, changed);
+        Ok(())
+    }
+
+    pub(super) fn link_name(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        fileid: u64,
+        directory: u64,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        check_new_name(name)?;
+        if search(tree, caller, directory, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.check_writable()?;
+        let inode = tree.inode(fileid);
+        may_link(caller, inode)?;
+        tree.inode(directory).owned().check(caller, WRITE | EXECUTE)?;
+        if inode.kind() == FileKind::Directory {
+            return Err(Errno::PERM.into());
+        }
+        if inode.nlink >= NAMES_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        self.add_name(tree, directory, name, fileid)?;
+        self.touch(tree, fileid);
+        tree.inode_mut(fileid).nlink += 1;
+        Ok(())
+    }
+
+    fn touch(&self, tree: &mut Tree, fileid: u64) -> Time {
+        let changed = self.change_time(tree.inode(fileid).ctime);
+        tree.inode_mut(fileid).ctime = changed;
+        changed
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        (from, from_name): (u64, &[u8]),
+        (to, to_name): (u64, &[u8]),
+    ) -> Result<(), Error> {
+        check_new_name(from_name)?;
+        check_new_name(to_name)?;
+        for directory in [from, to] {
+            tree.inode(directory).directory()?;
+            tree.inode(directory).owned().check(caller, EXECUTE)?;
+        }
+        self.check_writable()?;
+        let moved = search(tree, caller, from, from_name)?.ok_or(Errno::NOENT)?;
+        let replaced = search(tree, caller, to, to_name)?;
+        let is_directory = tree.inode(moved).kind() == FileKind::Directory;
+        if is_directory && tree.is_within(to, moved) {
+            return Err(Errno::INVAL.into());
+        }
+        if replaced.is_some_and(|replaced| from != to && tree.is_within(from, replaced)) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        if replaced == Some(moved) {
+            return Ok(());
+        }
+        check_rename(tree, caller, (from, moved), (to, replaced))?;
+        if let Some(replaced) = replaced {
+            self.take_name(tree, to, to_name)?;
+            let changed = self.change_time(tree.inode(replaced).ctime);
+            tree.unlink(replaced, changed);
+        }
+        if from == to {
+            let changed = self.change_time(tree.inode(from).ctime);
+            let parent = tree.inode_mut(from);
+            parent.directory_mut()?.rename(from_name, to_name);
+            (parent.mtime, parent.ctime) = (changed, changed);
+        } else {
+            self.take_name(tree, from, from_name)?;
+            self.add_name(tree, to, to_name, moved)?;
+            if let Ok(directory) = tree.inode_mut(moved).directory_mut() {
+                directory.parent = to;
+            }
+        }
+        self.touch(tree, moved);
+        Ok(())
+    }
+}
+
+/// What `name` names in a directory that the caller must be allowed to search.
+fn search(tree: &Tree, caller: &Caller<'_>, directory: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
+    let inode = tree.inode(directory);
+    let names = inode.directory()?;
+    inode.owned().check(caller, EXECUTE)?;
+    Ok(names.find(name))
+}
+
+/// Whether the kind of `victim` is the one that its name is removed as, and it is empty.
+fn check_replaceable(victim: &Inode, directories: bool) -> Result<(), Errno> {
+    match (&victim.body, directories) {
+        (Body::Directory(names), true) if names.is_empty() => Ok(()),
+        (Body::Directory(_), true) => Err(Errno::NOTEMPTY),
+        (Body::Directory(_), false) => Err(Errno::ISDIR),
+        (_, true) => Err(Errno::NOTDIR),
+        (_, false) => Ok(()),
+    }
+}
+
+fn check_rename(
+    tree: &Tree,
+    caller: &Caller<'_>,
+    (from, moved): (u64, u64),
+    (to, replaced): (u64, Option<u64>),
+) -> Result<(), Errno> {
+    let object = tree.inode(moved);
+    let is_directory = object.kind() == FileKind::Directory;
+    tree.inode(from).owned().check_remove(caller, object.owned())?;
+    match replaced {
+        None => tree.inode(to).owned().check(caller, WRITE | EXECUTE)?,
+        Some(replaced) => {
+            let victim = tree.inode(replaced);
+            tree.inode(to).owned().check_remove(caller, victim.owned())?;
+            let empty = check_replaceable(victim, is_directory);
+            if empty.is_err_and(|errno| errno != Errno::NOTEMPTY) {
+                return empty;
+            }
+        }
+    }
+    // Its `..` changes.
+    if is_directory && from != to {
+        object.owned().check(caller, WRITE)?;
+    }
+    replaced.map_or(Ok(()), |replaced| {
+        check_replaceable(tree.inode(replaced), is_directory)
+    })
+}
+
+/// The kernel's rule for other people's files (`fs.protected_hardlinks`): only what the caller can read and write, and
+/// nothing that gives rights.
+fn may_link(caller: &Caller<'_>, inode: &Inode) -> Result<(), Errno> {
+    let owned = inode.owned();
+    let gives_rights = owned.mode & SET_UID != 0 || owned.mode & (SET_GID | 0o010) == SET_GID | 0o010;
+    let safe = inode.kind() == FileKind::Regular && !gives_rights && owned.allows(caller, READ | WRITE);
+    if safe { Ok(()) } else { owned.check_owner(caller) }
+}

@@ -1,0 +1,113 @@
+//! SETATTR, in the order and with the rules of the kernel's notify_change.
+
+use rustix::io::Errno;
+
+use super::MemoryVfs;
+use super::file::SIZE_MAX;
+use super::permission::{SET_GID, SET_UID};
+use super::tree::{Inode, Tree};
+use crate::attributes::{FileKind, SetAttributes, SetTime, Time};
+use crate::caller::Caller;
+use crate::error::Error;
+
+impl MemoryVfs {
+    pub(super) fn set(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller<'_>,
+        fileid: u64,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Result<(), Error> {
+        let inode = tree.inode(fileid);
+        if guard.is_some_and(|guard| guard != inode.ctime) {
+            return Err(Error::NotSync);
+        }
+        if *set == SetAttributes::default() {
+            return Ok(());
+        }
+        self.check_set(caller, inode, set)?;
+        self.apply_set(tree, caller, fileid, set);
+        Ok(())
+    }
+
+    fn check_set(&self, caller: &Caller<'_>, inode: &Inode, set: &SetAttributes) -> Result<(), Error> {
+        if set.size.is_some() {
+            inode.content()?;
+        }
+        self.check_writable()?;
+        let owned = inode.owned();
+        owned.check_chown(caller, set.uid, set.gid)?;
+        if let Some(size) = set.size {
+            owned.check_write(caller)?;
+            if size > SIZE_MAX {
+                return Err(Errno::FBIG.into());
+            }
+        }
+        if set.mode.is_some() {
+            owned.check_owner(caller)?;
+        }
+        match (set.atime, set.mtime) {
+            (SetTime::Keep, SetTime::Keep) => {}
+            (SetTime::Now, SetTime::Now) => {
+                owned
+                    .check_owner(caller)
+                    .or_else(|_| owned.check(caller, WRITE))?;
+            }
+            (_, _) => owned.check_owner(caller)?,
+        }
+        Ok(())
+    }
+
+    fn apply_set(&self, tree: &mut Tree, caller: &Caller<'_>, fileid: u64, set: &SetAttributes) {
+        let before = tree.inode(fileid).used();
+        let changed = self.change_time(tree.inode(fileid).ctime);
+        let inode = tree.inode_mut(fileid);
+        let uid_before = inode.uid;
+        let regular_or_special = inode.kind() != FileKind::Directory;
+        let chown = set.uid.is_some() || set.gid.is_some();
+        if (chown && regular_or_special) || set.size.is_some() {
+            inode.mode = inode.owned().without_privileges(caller);
+        }
+        inode.uid = set.uid.unwrap_or(inode.uid);
+        inode.gid = set.gid.unwrap_or(inode.gid);
+        if let Some(size) = set.size
+            && let Ok(content) = inode.content_mut()
+        {
+            content.resize(size);
+            // A truncation is an attribute's change: durable when it is answered.
+            inode.make_durable();
+            inode.mtime = changed;
+        }
+        if let Some(mode) = set.mode
+            && inode.kind() != FileKind::Symlink
+        {
+            let wanted = if chown && regular_or_special {
+                revoke(mode)
+            } else {
+                mode
+            };
+            inode.mode = inode.owned().chmod(caller, wanted);
+        }
+        apply_time(&mut inode.atime, set.atime, changed);
+        apply_time(&mut inode.mtime, set.mtime, changed);
+        inode.ctime = changed;
+        let (uid, after) = (inode.uid, inode.used());
+        tree.charge(uid_before, before, 0);
+        tree.charge(uid, 0, after);
+    }
+}
+
+/// A mode set together with an owner or group loses what must not go to another owner.
+pub(crate) fn revoke(mode: u32) -> u32 {
+    let mode = mode & !SET_UID;
+    if mode & 0o010 != 0 { mode & !SET_GID } else { mode }
+}
+
+fn apply_time(time: &mut Time, set: SetTime, now: Time) {
+    match set {
+        SetTime::Keep => {}
+        SetTime::Now => *time = now,
+        SetTime::To(to) => *time = to,
+    }
+}

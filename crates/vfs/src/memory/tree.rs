@@ -1,0 +1,256 @@
+//! The inodes of a tree in memory, and the space they take.
+
+use std::collections::HashMap;
+
+use rustix::io::Errno;
+
+use super::content::Content;
+use super::directory::Directory;
+use super::permission::Owned;
+use crate::answer::Node;
+use crate::attributes::{Attributes, Device, FileKind, Time};
+use crate::error::Error;
+use crate::handle::{HandleScheme, NodeHandle};
+
+/// The fileid of the root directory.
+pub(super) const ROOT: u64 = 2;
+/// How many names a file can have.
+pub(super) const NAMES_MAX: u32 = 65_000;
+
+/// What an inode is.
+pub(super) enum Body {
+    Regular {
+        content: Content,
+        /// What would be left if the machine stopped now; none when that is `content`.
+        durable: Option<Content>,
+    },
+    Directory(Directory),
+    Symlink(Box<[u8]>),
+    Special(FileKind, Device),
+}
+
+/// An object. One that has no name left is not kept.
+pub(super) struct Inode {
+    pub(super) body: Body,
+    pub(super) mode: u32,
+    pub(super) nlink: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) atime: Time,
+    pub(super) mtime: Time,
+    pub(super) ctime: Time,
+}
+
+impl Inode {
+    pub(super) fn kind(&self) -> FileKind {
+        match &self.body {
+            Body::Regular { .. } => FileKind::Regular,
+            Body::Directory(_) => FileKind::Directory,
+            Body::Symlink(_) => FileKind::Symlink,
+            Body::Special(kind, _) => *kind,
+        }
+    }
+
+    pub(super) fn owned(&self) -> Owned {
+        let is_directory = matches!(self.body, Body::Directory(_));
+        Owned {
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            is_directory,
+        }
+    }
+
+    /// The bytes that it takes of the space there is.
+    pub(super) fn used(&self) -> u64 {
+        match &self.body {
+            Body::Regular { content, .. } => content.used(),
+            Body::Directory(_) | Body::Symlink(_) | Body::Special(..) => 0,
+        }
+    }
+
+    pub(super) fn directory(&self) -> Result<&Directory, Errno> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            Body::Regular { .. } | Body::Symlink(_) | Body::Special(..) => Err(Errno::NOTDIR),
+        }
+    }
+
+    pub(super) fn directory_mut(&mut self) -> Result<&mut Directory, Errno> {
+        match &mut self.body {
+            Body::Directory(directory) => Ok(directory),
+            Body::Regular { .. } | Body::Symlink(_) | Body::Special(..) => Err(Errno::NOTDIR),
+        }
+    }
+
+    /// The bytes of a regular file; `EISDIR` for a directory, `EINVAL` for everything else.
+    pub(super) fn content(&self) -> Result<&Content, Errno> {
+        match &self.body {
+            Body::Regular { content, .. } => Ok(content),
+            Body::Directory(_) => Err(Errno::ISDIR),
+            Body::Symlink(_) | Body::Special(..) => Err(Errno::INVAL),
+        }
+    }
+
+    /// As [`Inode::content`], to change it: what was durable is put aside first.
+    pub(super) fn content_mut(&mut self) -> Result<&mut Content, Errno> {
+        match &mut self.body {
+            Body::Regular { content, durable } => {
+                if durable.is_none() {
+                    *durable = Some(content.clone());
+                }
+                Ok(content)
+            }
+            Body::Directory(_) => Err(Errno::ISDIR),
+            Body::Symlink(_) | Body::Special(..) => Err(Errno::INVAL),
+        }
+    }
+
+    /// What there is now is what will be left.
+    pub(super) fn make_durable(&mut self) {
+        if let Body::Regular { durable, .. } = &mut self.body {
+            *durable = None;
+        }
+    }
+
+    fn sizes(&self) -> (u64, u64) {
+        match &self.body {
+            Body::Regular { content, .. } => (content.size(), content.shown_used()),
+            Body::Directory(directory) => {
+                let bytes = (directory.len() as u64 + 2) * 20;
+                (bytes, bytes.next_multiple_of(512))
+            }
+            Body::Symlink(target) => (target.len() as u64, 0),
+            Body::Special(..) => (0, 0),
+        }
+    }
+}
+
+/// All inodes.
+pub(super) struct Tree {
+    pub(super) inodes: HashMap<u64, Inode>,
+    next: u64,
+    /// Tells this tree's handles from those of another one.
+    instance: u64,
+    /// Bytes taken, in all and by user.
+    pub(super) used: u64,
+    pub(super) used_by: HashMap<u32, u64>,
+}
+
+impl Tree {
+    pub(super) fn new(instance: u64, root: Inode) -> Self {
+        let inodes = HashMap::from([(ROOT, root)]);
+        Self {
+            inodes,
+            next: ROOT + 1,
+            instance,
+            used: 0,
+            used_by: HashMap::new(),
+        }
+    }
+
+    pub(super) fn handle(&self, fileid: u64) -> NodeHandle {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.instance.to_be_bytes());
+        bytes[8..].copy_from_slice(&fileid.to_be_bytes());
+        NodeHandle::new(HandleScheme::Memory, 0, &bytes).expect("16 bytes are less than 44")
+    }
+
+    /// The fileid that a handle stands for; the inode exists.
+    pub(super) fn resolve(&self, handle: &NodeHandle) -> Result<u64, Error> {
+        let bytes: [u8; 16] = handle.bytes().try_into().map_err(|_| Error::BadHandle)?;
+        if handle.scheme() != HandleScheme::Memory || handle.kind() != 0 {
+            return Err(Error::BadHandle);
+        }
+        let number = u128::from_be_bytes(bytes);
+        let fileid = u64::try_from(number & u128::from(u64::MAX)).expect("it was cut to 64 bits");
+        let is_known = number >> 64 == u128::from(self.instance) && self.inodes.contains_key(&fileid);
+        if is_known { Ok(fileid) } else { Err(Error::STALE) }
+    }
+
+    pub(super) fn inode(&self, fileid: u64) -> &Inode {
+        self.inodes
+            .get(&fileid)
+            .expect("a name or a resolved handle stands for an inode that exists")
+    }
+
+    pub(super) fn inode_mut(&mut self, fileid: u64) -> &mut Inode {
+        self.inodes
+            .get_mut(&fileid)
+            .expect("a name or a resolved handle stands for an inode that exists")
+    }
+
+    pub(super) fn attributes(&self, fileid: u64) -> Attributes {
+        let inode = self.inode(fileid);
+        let (size, used) = inode.sizes();
+        Attributes {
+            kind: inode.kind(),
+            mode: inode.mode,
+            nlink: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            size,
+            used,
+            rdev: match inode.body {
+                Body::Special(_, device) => device,
+                Body::Regular { .. } | Body::Directory(_) | Body::Symlink(_) => Device::default(),
+            },
+            fsid: self.instance,
+            fileid,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+        }
+    }
+
+    pub(super) fn node(&self, fileid: u64) -> Node {
+        Node {
+            handle: self.handle(fileid),
+            attributes: self.attributes(fileid),
+        }
+    }
+
+    pub(super) fn insert(&mut self, inode: Inode) -> u64 {
+        let fileid = self.next;
+        self.next += 1;
+        self.inodes.insert(fileid, inode);
+        fileid
+    }
+
+    /// Takes one name from an inode; the last one takes the inode along. `changed` is its new ctime.
+    pub(super) fn unlink(&mut self, fileid: u64, changed: Time) {
+        let inode = self.inode_mut(fileid);
+        inode.ctime = changed;
+        inode.nlink = if matches!(inode.body, Body::Directory(_)) {
+            0
+        } else {
+            inode.nlink - 1
+        };
+        if inode.nlink == 0 {
+            let (bytes, uid) = (inode.used(), inode.uid);
+            self.charge(uid, bytes, 0);
+            self.inodes.remove(&fileid);
+        }
+    }
+
+    /// Notes that what `uid` uses went from `before` to `after` bytes.
+    pub(super) fn charge(&mut self, uid: u32, before: u64, after: u64) {
+        self.used = self.used - before + after;
+        let by = self.used_by.entry(uid).or_default();
+        *by = *by - before + after;
+    }
+
+    /// Whether `inner` is `outer` or below it.
+    pub(super) fn is_within(&self, inner: u64, outer: u64) -> bool {
+        let mut at = inner;
+        loop {
+            if at == outer {
+                return true;
+            }
+            match self.inode(at).directory() {
+                Ok(directory) if directory.parent != at => at = directory.parent,
+                Ok(_) | Err(_) => return false,
+            }
+        }
+    }
+}
