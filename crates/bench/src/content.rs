@@ -1,0 +1,111 @@
+//! What a workload's file contains: the SHA-512 of its path, repeated.
+//!
+//! So any byte of any file can be checked by whoever knows the file's path, without the file.
+
+use sha2::{Digest, Sha512};
+
+/// After this many bytes a file's content repeats.
+pub const PERIOD_BYTES: usize = 64;
+
+/// The content of one file, for any size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content([u8; PERIOD_BYTES]);
+
+impl Content {
+    /// The content of the file at `path`, relative to the tree's top, without a leading `/`.
+    #[must_use]
+    pub fn of(path: &[u8]) -> Self {
+        Self(Sha512::digest(path).into())
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on.
+    pub fn fill(&self, offset: u64, buffer: &mut [u8]) {
+        // Whole periods are copied from what is already filled, doubling, so that a megabyte costs a few copies.
+        let head = buffer.len().min(PERIOD_BYTES);
+        let phase = phase(offset);
+        for (at, byte) in buffer[..head].iter_mut().enumerate() {
+            *byte = self.0[(phase + at) % PERIOD_BYTES];
+        }
+        let mut filled = head;
+        while filled < buffer.len() {
+            let more = filled.min(buffer.len() - filled);
+            buffer.copy_within(..more, filled);
+            filled += more;
+        }
+    }
+
+    /// The position in `bytes` of the first byte that differs from the content from `offset` on; `None`: all are right.
+    #[must_use]
+    pub fn first_wrong(&self, offset: u64, bytes: &[u8]) -> Option<usize> {
+        let mut rotated = self.0;
+        rotated.rotate_left(phase(offset));
+        for (number, piece) in bytes.chunks(PERIOD_BYTES).enumerate() {
+            if piece != &rotated[..piece.len()] {
+                let within = piece.iter().zip(&rotated).position(|(got, want)| got != want);
+                return within.map(|within| number * PERIOD_BYTES + within);
+            }
+        }
+        None
+    }
+}
+
+/// Where `offset` lies within the period.
+fn phase(offset: u64) -> usize {
+    usize::try_from(offset % PERIOD_BYTES as u64).expect("the remainder is below 64")
+}
+
+/// The formula for files of a tree in memory, whose paths are those of the tree.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathContent;
+
+impl PathContent {
+    /// Fills `buffer` with the bytes from `offset` of the file at `path`.
+    pub fn fill(self, path: &[u8], offset: u64, buffer: &mut [u8]) {
+        Content::of(path).fill(offset, buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use super::*;
+
+    fn plain(path: &[u8], offset: usize, length: usize) -> Vec<u8> {
+        let digest = Sha512::digest(path);
+        (offset..offset + length).map(|at| digest[at % 64]).collect()
+    }
+
+    #[test]
+    fn fill_equals_the_repeated_digest_at_any_offset() {
+        let content = Content::of(b"src/server.c");
+        for offset in [0, 1, 63, 64, 65, 4095, 4096, 1_000_003] {
+            for length in [0, 1, 63, 64, 65, 200, 4096] {
+                let mut buffer = vec![0; length];
+                content.fill(offset as u64, &mut buffer);
+                assert_eq!(
+                    buffer,
+                    plain(b"src/server.c", offset, length),
+                    "offset {offset}, length {length}"
+                );
+                assert_eq!(content.first_wrong(offset as u64, &buffer), None);
+            }
+        }
+    }
+
+    #[test]
+    fn first_wrong_finds_every_single_wrong_byte() {
+        let content = Content::of(b"a");
+        let right = plain(b"a", 7, 200);
+        for at in 0..right.len() {
+            let mut bytes = right.clone();
+            bytes[at] ^= 1;
+            assert_eq!(content.first_wrong(7, &bytes), Some(at));
+        }
+    }
+
+    #[test]
+    fn paths_have_different_content() {
+        assert_ne!(Content::of(b"a"), Content::of(b"b"));
+    }
+}

@@ -1,0 +1,371 @@
+//! What a workload does: the operations of a trace, in order.
+//!
+//! The format is described in `workloads/README.md`. A path or name is kept once, however often it is used.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::io::{self, BufRead};
+
+/// An error that a trace may expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The operation succeeds.
+    Success,
+    /// There is no such file or directory.
+    NotFound,
+    /// The argument does not fit (readlink of what is no link).
+    Invalid,
+    /// A component of the path is no directory.
+    NotDirectory,
+    /// The caller may not.
+    AccessDenied,
+    /// There are too many links on the way.
+    TooManyLinks,
+}
+
+impl Expected {
+    /// Each result by the word that traces have for it.
+    pub const WORDS: [(Self, &'static str); 6] = [
+        (Self::Success, "ok"),
+        (Self::NotFound, "ENOENT"),
+        (Self::Invalid, "EINVAL"),
+        (Self::NotDirectory, "ENOTDIR"),
+        (Self::AccessDenied, "EACCES"),
+        (Self::TooManyLinks, "ELOOP"),
+    ];
+
+    /// The word that traces have for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS
+            .iter()
+            .find(|(expected, _)| *expected == self)
+            .map_or("", |(_, word)| word)
+    }
+
+    fn parse(word: &str) -> Result<Self, &'static str> {
+        let found = Self::WORDS.iter().find(|(_, known)| *known == word);
+        found
+            .map(|(expected, _)| *expected)
+            .ok_or("the result is no known word")
+    }
+}
+
+/// A path of a trace; [`Trace::path`] says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathId(u32);
+
+/// An open file of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpenId(u32);
+
+impl OpenId {
+    /// Its number in the trace, from 0 to below [`Trace::open_ids_count`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What an operation on a path does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathOperation {
+    /// stat(2).
+    Stat,
+    /// lstat(2).
+    Lstat,
+    /// access(2) with R_OK.
+    Access,
+    /// readlink(2).
+    Readlink,
+    /// open(2) for reading.
+    OpenFile(OpenId),
+    /// open(2) of a directory.
+    OpenDirectory(OpenId),
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Something done to a path.
+    Path {
+        /// What.
+        does: PathOperation,
+        /// To which path.
+        path: PathId,
+        /// How it ends.
+        expected: Expected,
+    },
+    /// Reads the next bytes of an open file; 0: the recorded program found the end, which asks no server anything and is not performed.
+    Read {
+        /// Which file.
+        open: OpenId,
+        /// How many bytes.
+        count: u32,
+    },
+    /// Reads all names of an open directory.
+    List {
+        /// Which directory.
+        open: OpenId,
+    },
+    /// Closes an open file or directory.
+    Close {
+        /// Which.
+        open: OpenId,
+    },
+    /// A new page view begins here; no operation of its own.
+    Page,
+}
+
+impl Operation {
+    /// For how many operations it counts: a list reads the names, and finds the end.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        match self {
+            Self::Path { .. } | Self::Read { .. } | Self::Close { .. } => 1,
+            Self::List { .. } => 2,
+            Self::Page => 0,
+        }
+    }
+}
+
+/// Why a trace could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The lines could not be read.
+    #[error("the trace cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// A line is not of the format.
+    #[error("line {line} of the trace: {why}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// A trace.
+#[derive(Debug, Default)]
+pub struct Trace {
+    operations: Vec<Operation>,
+    paths: Vec<CString>,
+    open_ids_count: usize,
+}
+
+/// Open files that a trace may number: what a reader of ids must be ready to hold.
+const OPEN_IDS_MAX: u32 = 1 << 24;
+
+impl Trace {
+    /// Reads the lines of a trace. Reads, lists and closes have to name what an earlier line opened.
+    ///
+    /// # Errors
+    /// Lines that are not of the format.
+    pub fn parse(lines: impl BufRead) -> Result<Self, TraceError> {
+        let mut parser = Parser::default();
+        for (number, line) in lines.lines().enumerate() {
+            let operation = parser.line(&line?).map_err(|why| TraceError::Line {
+                line: number + 1,
+                why,
+            })?;
+            parser.trace.operations.push(operation);
+        }
+        Ok(parser.trace)
+    }
+
+    /// All operations in order.
+    #[must_use]
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// How many operations it performs ([`Operation::operations`]).
+    #[must_use]
+    pub fn operations_count(&self) -> u64 {
+        self.operations.iter().map(Operation::operations).sum()
+    }
+
+    /// The path's text.
+    #[must_use]
+    pub fn path(&self, path: PathId) -> &str {
+        self.path_for_system_call(path).to_str().unwrap_or_default()
+    }
+
+    /// The path as system calls want it.
+    #[must_use]
+    pub fn path_for_system_call(&self, path: PathId) -> &CStr {
+        &self.paths[path.0 as usize]
+    }
+
+    /// How many paths there are; [`PathId`]s count from 0.
+    #[must_use]
+    pub fn paths_count(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// All open ids are below this.
+    #[must_use]
+    pub fn open_ids_count(&self) -> usize {
+        self.open_ids_count
+    }
+}
+
+#[derive(Default)]
+struct Parser {
+    trace: Trace,
+    known_paths: HashMap<String, PathId>,
+    /// By open id: whether it is open.
+    open: Vec<bool>,
+}
+
+impl Parser {
+    fn line(&mut self, line: &str) -> Result<Operation, &'static str> {
+        if line == "page" {
+            return Ok(Operation::Page);
+        }
+        let (does, rest) = line.split_once(' ').ok_or("it has one word only")?;
+        match does {
+            "stat" => self.on_path(PathOperation::Stat, rest),
+            "lstat" => self.on_path(PathOperation::Lstat, rest),
+            "access" => self.on_path(PathOperation::Access, rest),
+            "readlink" => self.on_path(PathOperation::Readlink, rest),
+            "open" => self.open(rest),
+            "read" => {
+                let (open, count) = rest.split_once(' ').ok_or("a read needs a number of bytes")?;
+                Ok(Operation::Read {
+                    open: self.opened(open)?,
+                    count: count.parse().map_err(|_| "no number of bytes")?,
+                })
+            }
+            "list" => Ok(Operation::List {
+                open: self.opened(rest)?,
+            }),
+            "close" => {
+                let open = self.opened(rest)?;
+                self.open[open.index()] = false;
+                Ok(Operation::Close { open })
+            }
+            _ => Err("the operation is not known"),
+        }
+    }
+
+    /// `PATH RESULT`, where the path may contain spaces.
+    fn on_path(&mut self, does: PathOperation, rest: &str) -> Result<Operation, &'static str> {
+        let (path, result) = rest.rsplit_once(' ').ok_or("a path and a result are needed")?;
+        Ok(Operation::Path {
+            does,
+            path: self.path(path)?,
+            expected: Expected::parse(result)?,
+        })
+    }
+
+    /// `ID PATH r|dir RESULT`
+    fn open(&mut self, rest: &str) -> Result<Operation, &'static str> {
+        let (id, rest) = rest.split_once(' ').ok_or("an open needs an id")?;
+        let (rest, result) = rest.rsplit_once(' ').ok_or("an open needs a result")?;
+        let (path, mode) = rest.rsplit_once(' ').ok_or("an open needs a mode")?;
+        let number: u32 = id.parse().map_err(|_| "the id is no number")?;
+        if number >= OPEN_IDS_MAX {
+            return Err("the id is too large");
+        }
+        let open = OpenId(number);
+        let does = match mode {
+            "r" => PathOperation::OpenFile(open),
+            "dir" => PathOperation::OpenDirectory(open),
+            _ => return Err("the mode is neither r nor dir"),
+        };
+        let expected = Expected::parse(result)?;
+        if self.open.len() <= open.index() {
+            self.open.resize(open.index() + 1, false);
+        }
+        if self.open[open.index()] {
+            return Err("the id is open already");
+        }
+        self.open[open.index()] = expected == Expected::Success;
+        self.trace.open_ids_count = self.open.len();
+        Ok(Operation::Path {
+            does,
+            path: self.path(path)?,
+            expected,
+        })
+    }
+
+    fn opened(&self, id: &str) -> Result<OpenId, &'static str> {
+        let open = OpenId(id.parse().map_err(|_| "the id is no number")?);
+        if self.open.get(open.index()) == Some(&true) {
+            Ok(open)
+        } else {
+            Err("nothing is open by that id")
+        }
+    }
+
+    fn path(&mut self, path: &str) -> Result<PathId, &'static str> {
+        if let Some(&known) = self.known_paths.get(path) {
+            return Ok(known);
+        }
+        if path.is_empty() || path.starts_with('/') {
+            return Err("the path is not one below the tree");
+        }
+        let id = PathId(u32::try_from(self.trace.paths.len()).map_err(|_| "there are too many paths")?);
+        self.trace
+            .paths
+            .push(CString::new(path).map_err(|_| "the path has a NUL")?);
+        self.known_paths.insert(path.to_owned(), id);
+        Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_line_is_understood() {
+        let text = "page\nstat a ok\nlstat b c ENOENT\naccess a ok\nreadlink a EINVAL\nopen 1 a r ok\nread 1 42\n\
+                    open 2 b c dir ok\nlist 2\nclose 2\nclose 1\nopen 3 no r ENOTDIR\n";
+        let trace = Trace::parse(text.as_bytes()).unwrap();
+        assert_eq!(trace.operations().len(), 12);
+        assert_eq!(trace.operations_count(), 12); // page counts for none, list for two
+        assert_eq!(trace.paths_count(), 3);
+        assert_eq!(trace.open_ids_count(), 4);
+        let Operation::Path { does, path, expected } = trace.operations()[2] else {
+            panic!("lstat is no path operation")
+        };
+        assert_eq!(
+            (does, trace.path(path), expected),
+            (PathOperation::Lstat, "b c", Expected::NotFound)
+        );
+        assert_eq!(
+            trace.operations()[6],
+            Operation::Read {
+                open: OpenId(1),
+                count: 42
+            }
+        );
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_refused() {
+        for bad in [
+            "stat",
+            "stat a",
+            "stat a fine",
+            "open 1 a w ok",
+            "open x a r ok",
+            "open 99999999 a r ok",
+            "read 1 5",
+            "close 0",
+            "list 7",
+            "open 1 a r ok\nopen 1 a r ok",
+            "open 1 a r ENOENT\nread 1 3",
+            "open 1 a r ok\nread 1 many",
+            "stat /etc ok",
+            "stat  ok",
+            "leap a ok",
+        ] {
+            assert!(Trace::parse(bad.as_bytes()).is_err(), "{bad:?} was accepted");
+        }
+    }
+}

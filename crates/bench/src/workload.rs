@@ -1,0 +1,127 @@
+//! The recorded workloads, as they are built into this crate.
+
+use std::fmt;
+use std::io::BufReader;
+use std::str::FromStr;
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+
+use crate::trace::Trace;
+use crate::tree::Tree;
+
+/// A recorded workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Workload {
+    /// Five views of a web application's main page.
+    Page,
+    /// The build of a C program with many include directories.
+    Build,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Page, Self::Build];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Build => "build",
+        }
+    }
+
+    /// How long to wait between two pages.
+    #[must_use]
+    pub fn pause(self) -> Duration {
+        match self {
+            Self::Page => Duration::from_secs(1),
+            Self::Build => Duration::ZERO,
+        }
+    }
+
+    /// The files that it works on.
+    #[must_use]
+    pub fn tree(self) -> Tree {
+        let packed: &[u8] = match self {
+            Self::Page => include_bytes!("../../../workloads/page.tree.gz"),
+            Self::Build => include_bytes!("../../../workloads/build.tree.gz"),
+        };
+        Tree::parse(BufReader::new(GzDecoder::new(packed))).expect("the built-in trees are parsed by a test")
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn trace(self) -> Trace {
+        let packed: &[u8] = match self {
+            Self::Page => include_bytes!("../../../workloads/page.trace.gz"),
+            Self::Build => include_bytes!("../../../workloads/build.trace.gz"),
+        };
+        Trace::parse(BufReader::new(GzDecoder::new(packed)))
+            .expect("the built-in traces are parsed by a test")
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// There is no workload of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the workloads are page and build")]
+pub struct UnknownWorkload;
+
+impl FromStr for Workload {
+    type Err = UnknownWorkload;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
+        Self::ALL
+            .into_iter()
+            .find(|workload| workload.name() == name)
+            .ok_or(UnknownWorkload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Expected, Operation, PathOperation};
+
+    #[test]
+    fn the_built_in_workloads_are_what_their_readme_says() {
+        for (workload, files, directories, megabytes, operations) in [
+            (Workload::Page, 36_013, 1_670, 288, 24_387),
+            (Workload::Build, 1_882, 92, 45, 234_678),
+        ] {
+            let (tree, trace) = (workload.tree(), workload.trace());
+            assert_eq!(tree.files_count(), files, "{workload}");
+            assert_eq!(tree.entries().len() - files, directories, "{workload}");
+            assert_eq!((tree.bytes() + 500_000) / 1_000_000, megabytes, "{workload}");
+            assert_eq!(trace.operations_count(), operations, "{workload}");
+        }
+    }
+
+    /// So that a wrong result of a replay is never the workload's own fault.
+    #[test]
+    fn traces_expect_of_every_path_what_their_tree_says() {
+        for workload in Workload::ALL {
+            let (tree, trace) = (workload.tree(), workload.trace());
+            for operation in trace.operations() {
+                let Operation::Path { does, path, expected } = *operation else {
+                    continue;
+                };
+                let found = tree.resolve(trace.path(path), does != PathOperation::Lstat);
+                let exists = matches!(expected, Expected::Success | Expected::Invalid);
+                assert_eq!(
+                    found.is_some(),
+                    exists,
+                    "{workload}: {operation:?} of {}",
+                    trace.path(path)
+                );
+            }
+        }
+    }
+}
