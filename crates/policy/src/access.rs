@@ -1,0 +1,336 @@
+//! May this caller? The server's word, kept for a while, or the mode bits (`noaccesscheck`).
+//!
+//! Owns rules A1 to A5: when a kept answer counts, when mode bits do, and what they may not decide.
+//!
+//! Invariants:
+//! - Uid 0 is never judged by mode bits: the server may squash it.
+//! - A denial is never the last word of anything but the server: it is confirmed by one ACCESS, at most once a second for
+//!   one file and credential.
+//! - Data that another credential fetched are not served before the server granted this one something on the file.
+//!
+//! Must not know where groups come from, nor which operation asks.
+
+use core::time::Duration;
+
+use crate::{
+    attributes::Freshness,
+    facts::{Epoch, Facts, ObjectKind},
+    options::{AccessMode, CacheOptions},
+    time::Moment,
+};
+
+/// For how long a denial that the server confirmed is believed.
+pub const DENIAL_LIFETIME: Duration = Duration::from_secs(1);
+
+/// A set of rights, with the bits of ACCESS (RFC 1813 §3.3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rights(u32);
+
+impl Rights {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// Read a file's data, list a directory.
+    pub const READ: Self = Self(0x01);
+    /// Look a name up in a directory.
+    pub const LOOKUP: Self = Self(0x02);
+    /// Rewrite data, change entries.
+    pub const MODIFY: Self = Self(0x04);
+    /// Write new data, add entries.
+    pub const EXTEND: Self = Self(0x08);
+    /// Remove an entry.
+    pub const DELETE: Self = Self(0x10);
+    /// Execute a file.
+    pub const EXECUTE: Self = Self(0x20);
+    /// Each bit that ACCESS knows.
+    pub const ALL: Self = Self(0x3f);
+
+    /// The set with these bits; others than ACCESS knows are dropped.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+
+    /// The bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Both sets.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// This set without the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether all of `other` is in this set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// What one ACCESS asks about an object of this kind: whatever could matter later, so that one answer fills all.
+    #[must_use]
+    pub const fn worth_asking(kind: ObjectKind) -> Self {
+        match kind {
+            ObjectKind::Directory => {
+                Self(Self::READ.0 | Self::LOOKUP.0 | Self::MODIFY.0 | Self::EXTEND.0 | Self::DELETE.0)
+            }
+            ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => {
+                Self(Self::READ.0 | Self::MODIFY.0 | Self::EXTEND.0 | Self::EXECUTE.0)
+            }
+        }
+    }
+
+    /// The rights that access(2) means by its mask (bits R_OK 4, W_OK 2, X_OK 1) for an object of this kind.
+    #[must_use]
+    pub const fn from_access_mask(mask: u32, kind: ObjectKind) -> Self {
+        let mut rights = Self::NONE;
+        if mask & 4 != 0 {
+            rights = rights.with(Self::READ);
+        }
+        if mask & 2 != 0 {
+            rights = rights.with(Self::MODIFY);
+        }
+        if mask & 1 != 0 {
+            rights = rights.with(match kind {
+                ObjectKind::Directory => Self::LOOKUP,
+                ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => Self::EXECUTE,
+            });
+        }
+        rights
+    }
+}
+
+/// Whom mode bits are to judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Credential<'a> {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// All further groups.
+    pub groups: &'a [u32],
+}
+
+/// What the mode bits grant; `None` for uid 0, whom they do not bind here nor, squashed, there.
+#[must_use]
+pub fn local_verdict(facts: &Facts, credential: Credential<'_>) -> Option<Rights> {
+    if credential.uid == 0 {
+        return None;
+    }
+    let bits = if credential.uid == facts.uid {
+        facts.mode >> 6
+    } else if credential.gid == facts.gid || credential.groups.contains(&facts.gid) {
+        facts.mode >> 3
+    } else {
+        facts.mode
+    };
+    let mut rights = Rights::NONE;
+    if bits & 4 != 0 {
+        rights = rights.with(Rights::READ);
+    }
+    if bits & 2 != 0 {
+        rights = rights.with(Rights::MODIFY).with(Rights::EXTEND);
+    }
+    if bits & 1 != 0 {
+        rights = rights.with(match facts.kind {
+            ObjectKind::Directory => Rights::LOOKUP,
+            ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => Rights::EXECUTE,
+        });
+    }
+    // Removing a name takes writing and searching (whether the sticky bit forbids it the server finds out).
+    if facts.kind == ObjectKind::Directory && bits & 3 == 3 {
+        rights = rights.with(Rights::DELETE);
+    }
+    Some(rights)
+}
+
+/// Whether owner, group and all others may search this directory: then nobody has to be asked who walks through it.
+#[must_use]
+pub const fn everybody_may_search(facts: &Facts) -> bool {
+    matches!(facts.kind, ObjectKind::Directory) && facts.mode & 0o111 == 0o111
+}
+
+/// What the server is known to have said to one credential about one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AccessEntry {
+    asked: Rights,
+    granted: Rights,
+    rights: Epoch,
+    /// When the request was sent whose answer denied something.
+    denied_at: Option<Moment>,
+}
+
+impl AccessEntry {
+    /// What an ACCESS reply teaches: `asked` and `granted` as in the request and the reply, `rights` the object's epoch
+    /// once the reply's attributes are absorbed. What was known under the same epoch is kept.
+    #[must_use]
+    pub fn absorb(
+        former: Option<Self>,
+        asked: Rights,
+        granted: Rights,
+        rights: Epoch,
+        sent_at: Moment,
+    ) -> Self {
+        let denied = asked.without(granted);
+        let denied_at = (!denied.is_empty()).then_some(sent_at);
+        match former {
+            Some(former) if former.rights == rights => Self {
+                asked: former.asked.with(asked),
+                granted: former.granted.without(asked).with(granted.common(asked)),
+                rights,
+                denied_at: denied_at.or(former.denied_at),
+            },
+            Some(_) | None => Self {
+                asked,
+                granted: granted.common(asked),
+                rights,
+                denied_at,
+            },
+        }
+    }
+
+    /// What the success of another request proves: a LOOKUP that its directory may be searched, a READ that the file may
+    /// be read, a READDIR that the directory may be listed.
+    #[must_use]
+    pub fn prove(former: Option<Self>, granted: Rights, rights: Epoch, sent_at: Moment) -> Self {
+        Self::absorb(former, granted, granted, rights, sent_at)
+    }
+
+    /// The entry as seen under the object's present epoch at `now`; `None` if it is of a former one.
+    #[must_use]
+    pub fn view(&self, rights: Epoch, now: Moment) -> Option<EntryView> {
+        (self.rights == rights).then(|| EntryView {
+            asked: self.asked,
+            granted: self.granted,
+            denial_is_young: self.denied_at.is_some_and(|at| now.since(at) < DENIAL_LIFETIME),
+        })
+    }
+}
+
+/// A kept answer of the present epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EntryView {
+    /// What the server was asked about.
+    pub asked: Rights,
+    /// What of that it grants.
+    pub granted: Rights,
+    /// A denial was given less than [`DENIAL_LIFETIME`] ago.
+    pub denial_is_young: bool,
+}
+
+/// What is known of one caller's rights on one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AccessView {
+    /// What the mode bits grant; `None` if nothing may be judged by them: uid 0, unknown attributes, a credential with more
+    /// than 16 groups (the server sees fewer), or one of the two doubts of [`Lesson`].
+    pub local: Option<Rights>,
+    /// What the server said under the present epoch of rights.
+    pub entry: Option<EntryView>,
+    /// Data are to be served that another credential fetched.
+    pub foreign_data: bool,
+}
+
+/// Why the server has to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AskWhy {
+    /// It never was, or not about this.
+    Unasked,
+    /// A denial, kept or local, is to be confirmed.
+    ConfirmDenial,
+    /// Once before another credential's data are served (A4).
+    ForeignData,
+}
+
+/// Whether a caller may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum AccessDecision {
+    /// Yes.
+    Allow,
+    /// No: EACCES.
+    Deny,
+    /// Send GETATTR (the mode bits or the kept answer are only as good as the attributes), absorb, decide again.
+    Revalidate,
+    /// Send ACCESS, absorb, decide again.
+    Ask(AskWhy),
+}
+
+/// Decides whether the caller has all of `needs` on an object with these attributes.
+pub fn decide_access(
+    view: &AccessView,
+    attributes: Freshness,
+    needs: Rights,
+    options: &CacheOptions,
+) -> AccessDecision {
+    // Nothing is asked for: that the name led here is the answer.
+    if needs.is_empty() {
+        return AccessDecision::Allow;
+    }
+    let believed = match attributes {
+        Freshness::Confirmed => true,
+        Freshness::Fresh => options.attribute_cache,
+        Freshness::Expired | Freshness::Unknown => false,
+    };
+    let local = match options.access {
+        AccessMode::ModeBits => view.local,
+        AccessMode::Server => None,
+    };
+    let known = view.entry.filter(|entry| entry.asked.contains(needs));
+    match (known, local) {
+        (None, None) => AccessDecision::Ask(AskWhy::Unasked),
+        (Some(_), _) | (None, Some(_)) if !believed => AccessDecision::Revalidate,
+        (Some(entry), _) if entry.granted.contains(needs) => AccessDecision::Allow,
+        (Some(entry), _) if entry.denial_is_young => AccessDecision::Deny,
+        (Some(_), _) => AccessDecision::Ask(AskWhy::ConfirmDenial),
+        (None, Some(local)) if !local.contains(needs) => AccessDecision::Ask(AskWhy::ConfirmDenial),
+        (None, Some(_)) if view.foreign_data => AccessDecision::Ask(AskWhy::ForeignData),
+        (None, Some(_)) => AccessDecision::Allow,
+    }
+}
+
+/// What an ACCESS reply says of mode bits as a judge (A5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Lesson {
+    /// They would have said the same.
+    Agree,
+    /// The server grants more: an access control list, or groups that it knows and we do not. Mode bits do not judge this
+    /// object any more.
+    ServerGrantsMore,
+    /// The server grants less: an access control list, or it takes this caller for somebody else. Mode bits judge neither
+    /// this object nor this credential any more; say so once.
+    ServerGrantsLess,
+}
+
+/// Compares the server's answer with the mode bits in the same reply. Only reading and searching count: a read-only
+/// export refuses writing to those whom the bits allow it.
+pub fn compare(local: Rights, asked: Rights, granted: Rights) -> Lesson {
+    let telling = asked.common(Rights::READ.with(Rights::LOOKUP).with(Rights::EXECUTE));
+    let (local, granted) = (local.common(telling), granted.common(telling));
+    if !granted.contains(local) {
+        Lesson::ServerGrantsLess
+    } else if !local.contains(granted) {
+        Lesson::ServerGrantsMore
+    } else {
+        Lesson::Agree
+    }
+}

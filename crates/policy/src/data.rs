@@ -1,0 +1,48 @@
+//! When are a file's cached pages good?
+//!
+//! Owns the read half of close-to-open as far as it is a decision. Pages carry the contents epoch under which they were
+//! fetched or written; attributes end an epoch when size, mtime or ctime change by another hand (see
+//! [`crate::attributes`]).
+//!
+//! Must not know bytes, ranges or pages' whereabouts.
+
+use crate::{
+    attributes::AttributeState, facts::Epoch, options::CacheOptions, server_clock::ServerClock, time::Moment,
+};
+
+/// By what cached pages of a file were learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DataLabel {
+    /// The file's contents epoch when the first of them was kept.
+    pub epoch: Epoch,
+    /// When the READ was sent that brought the first of them.
+    pub sent_at: Moment,
+}
+
+/// What becomes of cached pages at open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Pages {
+    /// They are the file's: the kernel may keep its own as well.
+    Keep,
+    /// They may not be: drop ours, have the kernel drop its own, and only then answer the open. Pages with data of ours
+    /// that were not sent stay.
+    Drop,
+}
+
+/// Decides at open, its attributes having been found good enough.
+pub fn decide_pages(
+    label: Option<DataLabel>,
+    file: &AttributeState,
+    clock: &ServerClock,
+    options: &CacheOptions,
+) -> Pages {
+    let Some(label) = label else { return Pages::Keep };
+    let same = file.contents() == Some(label.epoch);
+    let racy = clock.is_racy(
+        file.changed_at(label.sent_at, options),
+        label.sent_at,
+        options.racy_guard,
+    );
+    if same && !racy { Pages::Keep } else { Pages::Drop }
+}

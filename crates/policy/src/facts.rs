@@ -1,0 +1,142 @@
+//! What a server says of an object, as far as caching cares.
+//!
+//! Owns the change stamp: the value by which two states of an object are told apart. NFSv3 has mtime and ctime for it; a
+//! later protocol's change attribute becomes another variant of [`Stamp`], and every user of a stamp goes through the
+//! methods here, so that only this file has to know how good a stamp is.
+
+use core::cmp::Ordering;
+
+/// A time as a server tells it: since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerTime {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// Nanoseconds within the second, 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+impl ServerTime {
+    /// Nanoseconds since 1970.
+    #[must_use]
+    pub fn as_nanoseconds(self) -> i128 {
+        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
+    }
+}
+
+/// What tells two states of one object apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Stamp {
+    /// NFSv3: the times of the last change. Two changes within one step of the server's clock carry the same stamp.
+    Times {
+        /// Of the data; anybody who owns the object can set it.
+        mtime: ServerTime,
+        /// Of data or attributes; nobody can set it.
+        ctime: ServerTime,
+    },
+}
+
+impl Stamp {
+    /// Whether this state came after the other. `None` when the stamps cannot tell, among others when they are equal.
+    #[must_use]
+    pub fn later_than(self, other: Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Times { ctime: this, .. }, Self::Times { ctime: that, .. }) => match this.cmp(&that) {
+                Ordering::Greater => Some(true),
+                Ordering::Less => Some(false),
+                Ordering::Equal => None,
+            },
+        }
+    }
+
+    /// The server's time of the last change, if a further change within the same step of its clock would leave the stamp
+    /// as it is. `None` for a stamp that differs after every change.
+    #[must_use]
+    pub const fn changed_at(self) -> Option<ServerTime> {
+        match self {
+            Self::Times { ctime, .. } => Some(ctime),
+        }
+    }
+
+    /// Whether the difference to `other` can be one of attributes alone (owner, mode, links), the data being the same.
+    #[must_use]
+    pub fn differs_in_attributes_only(self, other: Self) -> bool {
+        match (self, other) {
+            (
+                Self::Times {
+                    mtime: this,
+                    ctime: now,
+                },
+                Self::Times {
+                    mtime: that,
+                    ctime: then,
+                },
+            ) => this == that && now != then,
+        }
+    }
+}
+
+/// The type of an object, as far as caching cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A device, named pipe or socket: its data are not the server's.
+    Special,
+}
+
+/// What a server says of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Facts {
+    /// Its type.
+    pub kind: ObjectKind,
+    /// Permission, set-id and sticky bits.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Its state.
+    pub stamp: Stamp,
+}
+
+/// What an object was like just before a change of ours, taken by the server under the same lock (RFC 1813 §2.6, wcc_attr).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Before {
+    /// Length in bytes.
+    pub size: u64,
+    /// Its state.
+    pub stamp: Stamp,
+}
+
+impl Facts {
+    /// These facts as a change that follows them would see them.
+    #[must_use]
+    pub const fn as_before(&self) -> Before {
+        Before {
+            size: self.size,
+            stamp: self.stamp,
+        }
+    }
+}
+
+/// Counts the states of an object's contents (or of its rights) that this client could tell apart.
+///
+/// What was learned under an epoch may be believed while the object is still in it. The counter starts anew with each
+/// inode table and means nothing to a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// The epoch after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}

@@ -1,0 +1,55 @@
+//! What may be promised to the kernel, which serves from its own caches without asking us.
+//!
+//! Owns the lifetimes in FUSE replies. Invariant: a promise ends no later than our own belief; and no name is promised in a
+//! directory that somebody who can reach this mount may not search, because nobody checks search permission on names that
+//! the kernel knows.
+
+use core::time::Duration;
+
+use crate::{
+    access::everybody_may_search,
+    attributes::AttributeState,
+    names::{self, Entry, NameLabel},
+    options::{AccessMode, CacheOptions, Users},
+    server_clock::ServerClock,
+    time::Moment,
+};
+
+/// For how long the kernel may keep a name, present or missing, of `directory`.
+#[must_use]
+pub fn name_lifetime(
+    kept: (Entry, NameLabel),
+    directory: &AttributeState,
+    clock: &ServerClock,
+    now: Moment,
+    options: &CacheOptions,
+) -> Duration {
+    if names_may_be_kept(directory, options) {
+        names::remaining(kept, directory, clock, now, options)
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// For how long the kernel may keep an object's attributes.
+#[must_use]
+pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheOptions) -> Duration {
+    if object.is_changing() {
+        Duration::ZERO
+    } else {
+        object.remaining(now, options)
+    }
+}
+
+/// Whether who may search the directory is beyond question for everybody whose requests arrive.
+fn names_may_be_kept(directory: &AttributeState, options: &CacheOptions) -> bool {
+    let open_to_all = directory
+        .facts()
+        .is_some_and(|facts| everybody_may_search(&facts));
+    match (options.users, options.access) {
+        (Users::Many, AccessMode::Server) => false,
+        (Users::Many, AccessMode::ModeBits) | (Users::One, AccessMode::Server | AccessMode::ModeBits) => {
+            open_to_all
+        }
+    }
+}

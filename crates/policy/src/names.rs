@@ -1,0 +1,332 @@
+//! Names: which are present, which are missing, and for how long that is believed.
+//!
+//! Owns rules N1 to N10 as far as they are decisions. A name learned is labelled with its directory's contents epoch, which
+//! stands for one stamp (and those that our own changes, proven undisturbed, made of it). So a directory's names are purged
+//! in O(1): the epoch ends.
+//!
+//! Invariants:
+//! - A name is served only under the epoch in which it was learned, and only while the directory's attributes are believed.
+//! - A missing name never answers an operation that would make it: the server decides.
+//! - A name learned while the directory's stamp was young is asked for once more (the racy guard).
+//!
+//! Must not know tables, bounds or handles.
+
+use core::time::Duration;
+
+use crate::{
+    attributes::{AttributeState, Freshness},
+    facts::Epoch,
+    options::{CacheOptions, LookupCache},
+    server_clock::ServerClock,
+    time::{Moment, left},
+};
+
+/// By what a name was learned; kept with each entry, and no other time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NameLabel {
+    /// The directory's contents epoch.
+    pub epoch: Epoch,
+    /// When the request was sent that told.
+    pub sent_at: Moment,
+}
+
+/// What a name is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NameIntent {
+    /// To use what it leads to: stat, open, a component of a path, the source of a link.
+    Use,
+    /// To make it, or to make sure that it is not there: O_CREAT, mkdir, the target of link, symlink, mknod or rename.
+    Make,
+    /// To remove or rename it: the server is asked by that very request.
+    Remove,
+}
+
+/// What is kept of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// Nothing.
+    Absent,
+    /// It leads to an object.
+    Positive,
+    /// It is missing.
+    Negative,
+}
+
+/// How a kept name stands to its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Solidity {
+    /// Learned when no further change could carry the stamp it was learned under.
+    Solid,
+    /// Not so, but so young that the guard's time has not passed since it was learned.
+    RacyYoung,
+    /// Not so, and old enough to be asked for once more.
+    RacyOld,
+}
+
+/// What is known when a name is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NameView {
+    /// What is kept.
+    pub entry: Entry,
+    /// Whether it was learned under the directory's present epoch.
+    pub same_contents: bool,
+    /// Whether it is within `nametimeo` or `negnametimeo`.
+    pub within_lifetime: bool,
+    /// Whether it can have missed a change.
+    pub solidity: Solidity,
+    /// Whether the request that told of it was sent after the operation began.
+    pub just_learned: bool,
+    /// The directory's attributes.
+    pub directory: Freshness,
+}
+
+/// When a name is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// When the operation began that wants it.
+    pub began: Moment,
+    /// The present.
+    pub now: Moment,
+}
+
+impl NameView {
+    /// Nothing is kept of the name.
+    #[must_use]
+    pub fn absent(directory: &AttributeState, wanted: Wanted, options: &CacheOptions) -> Self {
+        Self {
+            entry: Entry::Absent,
+            same_contents: false,
+            within_lifetime: false,
+            solidity: Solidity::RacyOld,
+            just_learned: false,
+            directory: directory.freshness(wanted.began, wanted.now, options),
+        }
+    }
+
+    /// The view of an entry kept under `label`.
+    #[must_use]
+    pub fn of(
+        (entry, label): (Entry, NameLabel),
+        directory: &AttributeState,
+        clock: &ServerClock,
+        wanted: Wanted,
+        options: &CacheOptions,
+    ) -> Self {
+        let age = wanted.now.since(label.sent_at);
+        Self {
+            entry,
+            same_contents: directory.contents() == Some(label.epoch),
+            within_lifetime: age <= lifetime(entry, options),
+            solidity: solidity(label, directory, clock, age, options),
+            just_learned: label.sent_at >= wanted.began,
+            directory: directory.freshness(wanted.began, wanted.now, options),
+        }
+    }
+}
+
+/// For how long a name of this kind is believed; zero is off.
+#[must_use]
+pub const fn lifetime(entry: Entry, options: &CacheOptions) -> Duration {
+    match (entry, options.names) {
+        (Entry::Absent, _) | (_, LookupCache::None) | (Entry::Negative, LookupCache::Positive) => {
+            Duration::ZERO
+        }
+        (Entry::Positive, LookupCache::All | LookupCache::Positive) => options.name_lifetime,
+        (Entry::Negative, LookupCache::All) => options.missing_name_lifetime,
+    }
+}
+
+fn solidity(
+    label: NameLabel,
+    directory: &AttributeState,
+    clock: &ServerClock,
+    age: Duration,
+    options: &CacheOptions,
+) -> Solidity {
+    let changed_at = directory.changed_at(label.sent_at, options);
+    if !clock.is_racy(changed_at, label.sent_at, options.racy_guard) {
+        Solidity::Solid
+    } else if age <= clock.guard() {
+        Solidity::RacyYoung
+    } else {
+        Solidity::RacyOld
+    }
+}
+
+/// What a look-up must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum NameDecision {
+    /// It leads to what is kept.
+    ServePositive,
+    /// It is missing.
+    ServeNegative,
+    /// Send GETATTR of the directory (one for all who wait for it), absorb, decide again.
+    RevalidateDirectory,
+    /// Send LOOKUP, for the reason given.
+    Lookup(LookupWhy),
+    /// Send the operation itself; no look-up is needed before it.
+    LeaveToServer,
+}
+
+/// Why a LOOKUP is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LookupWhy {
+    /// Nothing is kept that an option lets us believe.
+    Unknown,
+    /// The directory was changed since.
+    DirectoryChanged,
+    /// It is older than `nametimeo` or `negnametimeo`.
+    TooOld,
+    /// It can have missed a change (the racy guard).
+    Racy,
+}
+
+/// Decides one look-up.
+pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions) -> NameDecision {
+    match intent {
+        NameIntent::Use => {}
+        NameIntent::Make | NameIntent::Remove => return NameDecision::LeaveToServer,
+    }
+    let serve = match view.entry {
+        Entry::Absent => return NameDecision::Lookup(LookupWhy::Unknown),
+        Entry::Positive => NameDecision::ServePositive,
+        Entry::Negative => NameDecision::ServeNegative,
+    };
+    if view.just_learned {
+        return serve;
+    }
+    if lifetime(view.entry, options).is_zero() {
+        return NameDecision::Lookup(LookupWhy::Unknown);
+    }
+    if !view.within_lifetime {
+        return NameDecision::Lookup(LookupWhy::TooOld);
+    }
+    if !view.same_contents {
+        return NameDecision::Lookup(LookupWhy::DirectoryChanged);
+    }
+    if view.solidity == Solidity::RacyOld {
+        return NameDecision::Lookup(LookupWhy::Racy);
+    }
+    match view.directory {
+        Freshness::Confirmed => serve,
+        Freshness::Fresh if options.attribute_cache => serve,
+        Freshness::Fresh | Freshness::Expired | Freshness::Unknown => NameDecision::RevalidateDirectory,
+    }
+}
+
+/// What must be noted before a LOOKUP is sent, for [`NameChanges::learn`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    changes: u64,
+}
+
+/// Counts the changes that we ourselves make to one directory's names (N1, N4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NameChanges {
+    changes: u64,
+    in_flight: u32,
+}
+
+/// What a LOOKUP found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// An object.
+    Object,
+    /// NOENT.
+    Nothing,
+    /// A refusal or failure that says nothing of the name (ACCES, STALE, IO, JUKEBOX, NAMETOOLONG …), or no reply.
+    Unsaid,
+}
+
+/// What to keep of a LOOKUP's reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Learned {
+    /// Keep that it leads to the object.
+    Positive(NameLabel),
+    /// Keep that it is missing.
+    Negative(NameLabel),
+    /// Keep nothing, and drop what was kept: the reply answers its asker alone.
+    Drop,
+    /// Leave what is kept as it is.
+    Leave,
+}
+
+impl NameChanges {
+    /// A LOOKUP (or a listing) is about to be sent.
+    #[must_use]
+    pub const fn ticket(&self) -> Ticket {
+        Ticket {
+            changes: self.changes,
+        }
+    }
+
+    /// A change of names of ours is about to be sent; the caller drops the names concerned.
+    pub fn begin(&mut self) {
+        self.changes = self.changes.wrapping_add(1);
+        self.in_flight = self.in_flight.saturating_add(1);
+    }
+
+    /// It ended, however it did; the caller drops the names concerned again, then keeps what the reply proves.
+    pub fn end(&mut self) {
+        self.changes = self.changes.wrapping_add(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Whether one is on its way.
+    #[must_use]
+    pub const fn in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// What a reply to LOOKUP teaches, its directory's attributes having been absorbed into `directory` before:
+    /// `directory_adopted` tells whether there were any and they are the newest known.
+    pub fn learn(
+        &self,
+        ticket: Ticket,
+        found: Found,
+        directory: &AttributeState,
+        directory_adopted: bool,
+        sent_at: Moment,
+    ) -> Learned {
+        let entry = match found {
+            Found::Object => Learned::Positive,
+            Found::Nothing => Learned::Negative,
+            Found::Unsaid => return Learned::Leave,
+        };
+        let undisturbed = ticket.changes == self.changes && self.in_flight == 0;
+        match directory.contents() {
+            Some(epoch) if undisturbed && directory_adopted => entry(NameLabel { epoch, sent_at }),
+            Some(_) | None => Learned::Drop,
+        }
+    }
+
+    /// What the success of a change of ours teaches of its own name, once [`Self::end`] was called and the directory's
+    /// attributes were absorbed; nothing while another change is on its way or the directory's state is not known.
+    pub fn learn_own(&self, found: Found, directory: &AttributeState, sent_at: Moment) -> Learned {
+        self.learn(self.ticket(), found, directory, true, sent_at)
+    }
+}
+
+/// For how long from `now` an entry kept under `label` will be served without any request, if the directory's attributes
+/// are believed that long; the kernel may be promised no more.
+#[must_use]
+pub fn remaining(
+    (entry, label): (Entry, NameLabel),
+    directory: &AttributeState,
+    clock: &ServerClock,
+    now: Moment,
+    options: &CacheOptions,
+) -> Duration {
+    let age = now.since(label.sent_at);
+    if directory.contents() != Some(label.epoch) {
+        return Duration::ZERO;
+    }
+    let own = left(lifetime(entry, options), age).min(directory.remaining(now, options));
+    match solidity(label, directory, clock, age, options) {
+        Solidity::Solid => own,
+        Solidity::RacyYoung => own.min(left(clock.guard(), age)),
+        Solidity::RacyOld => Duration::ZERO,
+    }
+}

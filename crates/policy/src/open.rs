@@ -1,0 +1,138 @@
+//! Close-to-open: what open(2) must ask.
+//!
+//! Owns the rules of `cto`, `nocto` and `sloppycto`. The opener must see what was there when the last other client closed;
+//! so open asks for attributes unless an option lets it believe older ones. Permission to open is part of the decision,
+//! because one ACCESS brings the attributes too and then no GETATTR is needed.
+//!
+//! Invariant: without an option to the contrary an open is served only from attributes whose request was sent after it
+//! began.
+
+use core::time::Duration;
+
+use crate::{
+    access::{self, AccessDecision, AccessView, AskWhy, Rights},
+    attributes::Freshness,
+    facts::ObjectKind,
+    options::CacheOptions,
+};
+
+/// What an open is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of open(2), and they combine freely"
+)]
+pub struct OpenIntent {
+    /// The data are to be read (O_RDONLY, O_RDWR).
+    pub read: bool,
+    /// The data are to be written (O_WRONLY, O_RDWR).
+    pub write: bool,
+    /// O_TRUNC.
+    pub truncate: bool,
+    /// O_CREAT.
+    pub create: bool,
+    /// O_DIRECT.
+    pub direct: bool,
+    /// O_SYNC or O_DSYNC.
+    pub sync: bool,
+    /// execve(2): needs the right to execute, not to read.
+    pub execute: bool,
+}
+
+impl OpenIntent {
+    /// The rights that the opener must have.
+    #[must_use]
+    pub const fn needs(self) -> Rights {
+        let mut rights = Rights::NONE;
+        if self.execute {
+            rights = rights.with(Rights::EXECUTE);
+        } else if self.read {
+            rights = rights.with(Rights::READ);
+        }
+        if self.write || self.truncate {
+            rights = rights.with(Rights::MODIFY);
+        }
+        rights
+    }
+
+    /// Whether the open changes nothing and asks for nothing but cached reading.
+    const fn only_reads(self) -> bool {
+        !(self.write || self.truncate || self.create || self.direct || self.sync)
+    }
+}
+
+/// What is known when an open arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpenView {
+    /// The object's type; `None` while nothing is known of it.
+    pub kind: Option<ObjectKind>,
+    /// Its attributes.
+    pub attributes: Freshness,
+    /// How long ago their request was sent.
+    pub age: Duration,
+    /// Data of ours are unsent or uncommitted, or the file is open for writing here.
+    pub written_here: bool,
+    /// The file was written here, closed, and not asked about since (A7).
+    pub closed_after_writing: bool,
+    /// A byte-range lock is held here.
+    pub locked: bool,
+    /// What is known of the opener's rights.
+    pub access: AccessView,
+}
+
+/// What open(2) must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum OpenDecision {
+    /// Open; no request. Data are good or not as the contents' epoch says.
+    Serve(OpenServed),
+    /// Send GETATTR, absorb, decide again.
+    Revalidate,
+    /// Send ACCESS with the opener's credential (which brings attributes as well), absorb, decide again.
+    Ask(AskWhy),
+    /// EACCES.
+    Deny,
+}
+
+/// Why an open needed no request of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpenServed {
+    /// The attributes were asked for since it began.
+    Confirmed,
+    /// `nocto`, and the attributes are fresh.
+    WithoutCloseToOpen,
+    /// `sloppycto`, and they are young enough.
+    Sloppy,
+}
+
+/// Decides one open of an existing object.
+pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> OpenDecision {
+    // A device's or pipe's data are not the server's, and the kernel opens them itself; a directory's and a file's are.
+    match access::decide_access(&view.access, view.attributes, intent.needs(), options) {
+        AccessDecision::Allow => {}
+        AccessDecision::Deny => return OpenDecision::Deny,
+        AccessDecision::Revalidate => return OpenDecision::Revalidate,
+        AccessDecision::Ask(why) => return OpenDecision::Ask(why),
+    }
+    served(view, intent, options).map_or(OpenDecision::Revalidate, OpenDecision::Serve)
+}
+
+/// Why the attributes are good enough for this open; `None` if they are not.
+fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option<OpenServed> {
+    if view.attributes == Freshness::Confirmed {
+        return Some(OpenServed::Confirmed);
+    }
+    if view.attributes != Freshness::Fresh || !options.attribute_cache || view.closed_after_writing {
+        return None;
+    }
+    if !options.close_to_open {
+        return Some(OpenServed::WithoutCloseToOpen);
+    }
+    let sloppy = intent.only_reads()
+        && view.kind == Some(ObjectKind::Regular)
+        && !view.written_here
+        && !view.locked
+        && view.age <= options.sloppy_window()
+        && !options.sloppy_window().is_zero();
+    sloppy.then_some(OpenServed::Sloppy)
+}

@@ -1,0 +1,110 @@
+//! What time is it at the server, at least, and how coarse is its clock?
+//!
+//! Owns the racy guard (N3): two changes within one step of a server's clock carry one stamp, so what was learned while the
+//! stamp was young may have missed the second one. Needs no request: each reply's ctime was the server's present once.
+//!
+//! Invariant: [`ServerClock::lower_bound`] is never later than the server's present, as long as its clock and ours run
+//! equally fast and its clock is not set back; a change of our own shows when it was.
+
+use core::time::Duration;
+
+use crate::{facts::ServerTime, options::RacyGuard, time::Moment};
+
+/// The least guard.
+pub const GUARD_MIN: Duration = Duration::from_millis(20);
+/// The most by which a proven mistake can raise it.
+pub const GUARD_MAX: Duration = Duration::from_secs(4);
+
+/// What one file system's times have taught about its server's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ServerClock {
+    /// Server's nanoseconds since 1970 minus ours, at least.
+    offset: Option<i128>,
+    /// FSINFO's time_delta.
+    told: Duration,
+    /// The coarsest step that all times seen so far could have; `None` before the first.
+    seen: Option<Duration>,
+    /// Raised when a mistake was proven.
+    raised: Duration,
+}
+
+impl ServerClock {
+    /// Nothing was seen yet; `told` is FSINFO's time_delta (RFC 1813 §3.3.19), zero if not known.
+    #[must_use]
+    pub const fn new(told: Duration) -> Self {
+        Self {
+            offset: None,
+            told,
+            seen: None,
+            raised: Duration::ZERO,
+        }
+    }
+
+    /// Takes in the ctime of any reply, which arrived at `received_at`.
+    pub fn learn(&mut self, ctime: ServerTime, received_at: Moment) {
+        let offset = ctime.as_nanoseconds() - i128::from(received_at.nanoseconds());
+        self.offset = Some(self.offset.map_or(offset, |known| known.max(offset)));
+        let step = coarsest_step(ctime);
+        self.seen = Some(self.seen.map_or(step, |seen| seen.min(step)));
+    }
+
+    /// Takes in the ctime that a change of our own left, whose request was sent at `sent_at`: it was the server's present,
+    /// to a step, so an estimate beyond it is wrong (the clock was set back).
+    pub fn learn_from_change(&mut self, ctime: ServerTime, sent_at: Moment, received_at: Moment) {
+        let step = i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX);
+        if self
+            .lower_bound(sent_at)
+            .is_some_and(|bound| bound > ctime.as_nanoseconds().saturating_add(step))
+        {
+            self.offset = None;
+        }
+        self.learn(ctime, received_at);
+    }
+
+    /// A name was found that was missing under the same stamp: the clock is coarser than believed.
+    pub fn proven_coarse(&mut self) {
+        self.raised = self.guard().saturating_mul(2).min(GUARD_MAX);
+    }
+
+    /// The server's present at `moment`, at least, in nanoseconds since 1970.
+    #[must_use]
+    pub fn lower_bound(&self, moment: Moment) -> Option<i128> {
+        self.offset
+            .map(|offset| offset + i128::from(moment.nanoseconds()))
+    }
+
+    /// For how long after a change another one may carry the same stamp: twice the clock's step. The step is what the times
+    /// seen prove, for servers say 1 s and mean a nanosecond or the reverse.
+    #[must_use]
+    pub fn guard(&self) -> Duration {
+        let step = self.seen.unwrap_or(self.told);
+        step.saturating_mul(2).max(GUARD_MIN).max(self.raised)
+    }
+
+    /// Whether an answer to a request sent at `sent_at` can have missed a change that left the stamp's time `changed_at`
+    /// as it was.
+    #[must_use]
+    pub fn is_racy(&self, changed_at: Option<ServerTime>, sent_at: Moment, guard: RacyGuard) -> bool {
+        let Some(changed_at) = changed_at else {
+            return false;
+        };
+        if guard == RacyGuard::Off {
+            return false;
+        }
+        let quiet =
+            changed_at.as_nanoseconds() + i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX / 2);
+        self.lower_bound(sent_at).is_none_or(|bound| bound <= quiet)
+    }
+}
+
+/// The coarsest step that could have produced this time: a power of ten of nanoseconds up to 1 s, or the 2 s of FAT.
+fn coarsest_step(time: ServerTime) -> Duration {
+    if time.nanoseconds == 0 {
+        return Duration::from_secs(if time.seconds % 2 == 0 { 2 } else { 1 });
+    }
+    let mut step = 1;
+    while time.nanoseconds % (step * 10) == 0 {
+        step *= 10;
+    }
+    Duration::from_nanos(u64::from(step))
+}

@@ -1,0 +1,73 @@
+//! The client's own time as a plain number.
+//!
+//! Owns the scale on which replies are dated. Must not know where the numbers come from.
+
+use core::time::Duration;
+
+/// A moment on the client's monotonic scale: nanoseconds since a start that the caller chose and keeps.
+///
+/// The scale is good for 584 years; arithmetic saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment `since_start` after the start of the scale.
+    #[must_use]
+    pub fn from_start(since_start: Duration) -> Self {
+        Self(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The moment with this many nanoseconds since the start of the scale.
+    #[must_use]
+    pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// Nanoseconds since the start of the scale.
+    #[must_use]
+    pub const fn nanoseconds(self) -> u64 {
+        self.0
+    }
+
+    /// How long this is after `earlier`; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `later` after this.
+    #[must_use]
+    pub fn plus(self, later: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// What is left of `whole` after `gone`.
+pub(crate) const fn left(whole: Duration, gone: Duration) -> Duration {
+    whole.saturating_sub(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_never_wraps() {
+        let last = Moment::from_nanoseconds(u64::MAX);
+        assert_eq!(last.plus(Duration::MAX), last);
+        assert_eq!(Moment::from_start(Duration::MAX), last);
+        assert_eq!(Moment::default().since(last), Duration::ZERO);
+    }
+
+    #[test]
+    fn since_undoes_plus() {
+        let moment = Moment::from_nanoseconds(7);
+        assert_eq!(
+            moment.plus(Duration::from_secs(3)).since(moment),
+            Duration::from_secs(3)
+        );
+    }
+}
