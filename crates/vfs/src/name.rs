@@ -33,27 +33,21 @@ mod tests {
     fn names_are_refused_as_the_contract_says() {
         let long = [b'n'; NAME_BYTES_MAX];
         let too_long = [b'n'; NAME_BYTES_MAX + 1];
-        let rows: [(&[u8], Result<(), Errno>, Result<(), Errno>); 9] = [
-            (b"file", Ok(()), Ok(())),
-            (b"...", Ok(()), Ok(())),
-            (b"\xff\xfe", Ok(()), Ok(())),
-            (&long, Ok(()), Ok(())),
-            (&too_long, Err(Errno::NAMETOOLONG), Err(Errno::NAMETOOLONG)),
-            (b"", Err(Errno::INVAL), Err(Errno::INVAL)),
-            (b"a/b", Err(Errno::INVAL), Err(Errno::INVAL)),
-            (b"a\0b", Err(Errno::INVAL), Err(Errno::INVAL)),
-            (b".", Ok(()), Err(Errno::INVAL)),
+        let rows: [(&[u8], Option<Errno>, Option<Errno>); 10] = [
+            (b"file", None, None),
+            (b"...", None, None),
+            (b"\xff\xfe", None, None),
+            (&long, None, None),
+            (&too_long, Some(Errno::NAMETOOLONG), Some(Errno::NAMETOOLONG)),
+            (b"", Some(Errno::INVAL), Some(Errno::INVAL)),
+            (b"a/b", Some(Errno::INVAL), Some(Errno::INVAL)),
+            (b"a\0b", Some(Errno::INVAL), Some(Errno::INVAL)),
+            (b".", None, Some(Errno::INVAL)),
+            (b"..", None, Some(Errno::EXIST)),
         ];
         for (name, found, made) in rows {
-            assert_eq!(
-                (check_name(name), check_new_name(name)),
-                (found, made),
-                "{name:?}"
-            );
+            let refused = (check_name(name).err(), check_new_name(name).err());
+            assert_eq!(refused, (found, made), "{name:?}");
         }
-        assert_eq!(
-            (check_name(b".."), check_new_name(b"..")),
-            (Ok(()), Err(Errno::EXIST))
-        );
     }
 }

@@ -138,19 +138,13 @@ impl MemoryVfs {
         let size = set
             .size
             .filter(|size| *size > 0 && tree.inode(fileid).content().is_ok());
-        let chown = uid.is_some() || set.gid.is_some();
-        let mode = if chown { set.mode } else { None };
         let rest = SetAttributes {
-            mode,
+            mode: None,
             uid,
             size,
             ..*set
         };
-        let group_stays = SetAttributes {
-            mode: None,
-            gid: None,
-            ..rest
-        };
+        let group_stays = SetAttributes { gid: None, ..rest };
         let done = self.set(tree, caller, fileid, &rest, None);
         if done.is_err() {
             let _left_as_made = self.set(tree, caller, fileid, &group_stays, None);

@@ -49,12 +49,8 @@ impl MemoryVfs {
         }
         match (set.atime, set.mtime) {
             (SetTime::Keep, SetTime::Keep) => {}
-            (SetTime::Now, SetTime::Now) => {
-                owned
-                    .check_owner(caller)
-                    .or_else(|_| owned.check(caller, WRITE))?;
-            }
-            (_, _) => owned.check_owner(caller)?,
+            (SetTime::To(_), _) | (_, SetTime::To(_)) => owned.check_owner(caller)?,
+            (_, _) => owned.check_write(caller)?,
         }
         Ok(())
     }
