@@ -1,0 +1,80 @@
+//! The server's counters: requests, bytes, errors, connections.
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::{Counters, Snapshot, counter_table};
+use crate::procedures::{ProcedureCalls, Procedures};
+
+counter_table! {
+    /// One row for each thing a server does that is worth telling its operator.
+    ServerCounter {
+        Requests "requests" Requests "A call was received.";
+        RequestsMount "requests_mount" Requests "A call of the MOUNT protocol was received.";
+        RequestsRejected "requests_rejected" Requests "A call was refused before its procedure ran (version, authentication, garbage).";
+        Errors "errors" Requests "A procedure ended with an error status.";
+        ErrorsStale "errors_stale" Requests "A handle was of a file that is gone.";
+        ErrorsBadHandle "errors_badhandle" Requests "A handle was not one of ours.";
+        ErrorsAccess "errors_access" Requests "A caller had no permission.";
+        ErrorsIo "errors_io" Requests "The file system failed.";
+        BytesReceived "bytes_received" Bytes "Bytes received with calls.";
+        BytesSent "bytes_sent" Bytes "Bytes sent with replies.";
+        ReadBytes "read_bytes" Bytes "File data sent in READ.";
+        WriteBytes "write_bytes" Bytes "File data received in WRITE.";
+        ConnectionsAccepted "connections_accepted" Events "A connection was accepted.";
+        ConnectionsClosed "connections_closed" Events "A connection was closed.";
+        ConnectionsMalformed "connections_malformed" Events "A connection was closed for what it had sent.";
+        FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
+        FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
+        CredentialSwitch "credential_switches" Events "A thread took another caller's credentials.";
+    }
+}
+
+/// All numbers of one server.
+#[derive(Debug, Default)]
+pub struct ServerCounters {
+    /// Events and sums.
+    pub events: Counters<ServerCounter>,
+    /// Calls received, per procedure.
+    pub procedures: Procedures,
+}
+
+impl ServerCounters {
+    /// Counts one `counter`.
+    pub fn count(&self, counter: ServerCounter) {
+        self.events.count(counter);
+    }
+
+    /// Counts `amount` of the unit of `counter`.
+    pub fn add(&self, counter: ServerCounter, amount: u64) {
+        self.events.add(counter, amount);
+    }
+
+    /// A copy of all present values.
+    #[must_use]
+    pub fn snapshot(&self) -> ServerSnapshot {
+        ServerSnapshot {
+            requests: self.procedures.snapshot(),
+            events: self.events.snapshot(),
+        }
+    }
+}
+
+/// All numbers of one server at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerSnapshot {
+    /// Calls received, per procedure.
+    pub requests: ProcedureCalls,
+    /// Events and sums.
+    pub events: Snapshot<ServerCounter>,
+}
+
+impl ServerSnapshot {
+    /// What happened between `earlier` and this.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests.since(&earlier.requests),
+            events: self.events.since(&earlier.events),
+        }
+    }
+}
