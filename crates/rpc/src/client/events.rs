@@ -1,0 +1,34 @@
+//! What a transport tells whoever counts.
+
+/// Told of what happens on the wire. Called on the threads of callers, holding no lock of this crate that a call needs;
+/// implementations count and return.
+pub trait Events: Send + Sync {
+    /// A call of `bytes` (marks included) was handed to the socket.
+    fn sent(&self, bytes: usize);
+    /// A reply of `bytes` (marks included) was received.
+    fn received(&self, bytes: usize);
+    /// A call was sent again with the same number.
+    fn retransmitted(&self);
+    /// A connection was made; `again` if it replaces one that was lost.
+    fn connected(&self, again: bool);
+    /// The server has not answered for the time after which users are told. Once per outage.
+    fn not_responding(&self);
+    /// The first reply after [`Events::not_responding`].
+    fn responding_again(&self);
+    /// A reply could not be understood.
+    fn malformed_reply(&self);
+}
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoEvents;
+
+impl Events for NoEvents {
+    fn sent(&self, _: usize) {}
+    fn received(&self, _: usize) {}
+    fn retransmitted(&self) {}
+    fn connected(&self, _: bool) {}
+    fn not_responding(&self) {}
+    fn responding_again(&self) {}
+    fn malformed_reply(&self) {}
+}

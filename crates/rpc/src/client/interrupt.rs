@@ -1,0 +1,188 @@
+//! How a waiting call is called off from outside.
+//!
+//! Owns a flag and the list of those who wait under it. Invariant: whoever registers before looking at the flag cannot
+//! miss the raising. Must not know what is waited for.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Something that can be made to look again at what it waits for. Waking more often than needed does no harm.
+pub trait Wake: Send + Sync {
+    /// Makes the waiting thread look again. Must neither block nor raise an [`Interrupt`].
+    fn wake(&self);
+}
+
+/// Lets calls be interrupted: clones share one state, so that one clone is given to a call and another is kept to raise.
+/// [`Interrupt::default`] is one that is never raised and costs nothing.
+#[derive(Clone, Default)]
+pub struct Interrupt(Option<Arc<Shared>>);
+
+#[derive(Default)]
+struct Shared {
+    raised: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    last: u64,
+    wakers: Vec<(u64, Arc<dyn Wake>)>,
+}
+
+impl Interrupt {
+    /// One that can be raised.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// One that is never raised.
+    #[must_use]
+    pub const fn never() -> Self {
+        Self(None)
+    }
+
+    /// Makes every call that waits under this, now or later, end with [`super::CallError::Interrupted`]. Cannot be taken
+    /// back. On [`Interrupt::never`] it does nothing.
+    pub fn raise(&self) {
+        let Some(shared) = &self.0 else { return };
+        // Pairs with the load in `is_raised`: whoever registered before the lock below is taken is woken, whoever registers
+        // after it sees the flag.
+        shared.raised.store(true, Ordering::SeqCst);
+        for (_, waker) in &shared.waiting.lock().wakers {
+            waker.wake();
+        }
+    }
+
+    /// Whether it was raised.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|shared| shared.raised.load(Ordering::SeqCst))
+    }
+
+    /// Has `waker` woken by [`Interrupt::raise`] as long as the registration lives. Look at [`Interrupt::is_raised`] after
+    /// registering and before each wait.
+    #[must_use]
+    pub fn register(&self, waker: Arc<dyn Wake>) -> Registration<'_> {
+        let id = self.0.as_ref().map_or(0, |shared| {
+            let mut waiting = shared.waiting.lock();
+            waiting.last += 1;
+            let id = waiting.last;
+            waiting.wakers.push((id, waker));
+            id
+        });
+        Registration { interrupt: self, id }
+    }
+
+    /// Waits until it is raised, at most `duration`; says whether it was.
+    #[must_use]
+    pub fn wait_for(&self, duration: Duration) -> bool {
+        let alarm = Arc::new(Alarm::default());
+        let waker: Arc<dyn Wake> = alarm.clone();
+        let _registration = self.register(waker);
+        let end = Instant::now() + duration;
+        let mut rung = alarm.rung.lock();
+        while !self.is_raised() && !*rung {
+            if alarm.bell.wait_until(&mut rung, end).timed_out() {
+                break;
+            }
+        }
+        drop(rung);
+        self.is_raised()
+    }
+}
+
+#[derive(Default)]
+struct Alarm {
+    rung: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Wake for Alarm {
+    fn wake(&self) {
+        *self.rung.lock() = true;
+        self.bell.notify_all();
+    }
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupt")
+            .field("never", &self.0.is_none())
+            .field("raised", &self.is_raised())
+            .finish()
+    }
+}
+
+/// Keeps a waker registered with an [`Interrupt`].
+#[must_use = "the waker is forgotten when this is dropped"]
+pub struct Registration<'a> {
+    interrupt: &'a Interrupt,
+    id: u64,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.interrupt.0 {
+            shared.waiting.lock().wakers.retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Registration<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("id", &self.id).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn raising_ends_every_wait_on_every_clone() {
+        let interrupt = Interrupt::new();
+        thread::scope(|scope| {
+            let waits: Vec<_> = (0..8)
+                .map(|_| {
+                    let clone = interrupt.clone();
+                    scope.spawn(move || clone.wait_for(Duration::from_secs(60)))
+                })
+                .collect();
+            interrupt.raise();
+            for wait in waits {
+                assert!(wait.join().expect("the wait does not panic"));
+            }
+        });
+        assert!(interrupt.is_raised());
+    }
+
+    #[test]
+    fn never_is_never_raised() {
+        let interrupt = Interrupt::never();
+        interrupt.raise();
+        assert!(!interrupt.is_raised());
+        assert!(!interrupt.wait_for(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_dropped_registration_is_forgotten() {
+        let interrupt = Interrupt::new();
+        let alarm = Arc::new(Alarm::default());
+        drop(interrupt.register(alarm.clone()));
+        interrupt.raise();
+        assert!(!*alarm.rung.lock());
+    }
+}

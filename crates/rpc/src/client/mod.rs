@@ -1,0 +1,104 @@
+//! The client's side: calls that wait for their replies.
+//!
+//! [`Transport`] is all that the layers above know; [`TcpTransport`] is the real one. A call is synchronous: the thread
+//! that makes it waits, and is let go at once when the call's [`Interrupt`] is raised.
+
+mod events;
+mod interrupt;
+mod options;
+mod reply;
+mod tcp;
+
+use std::{io, time::Duration};
+
+use curt_xdr::{DecodeError, Encode};
+
+pub use events::{Events, NoEvents};
+pub use interrupt::{Interrupt, Registration, Wake};
+pub use options::{AddressFamily, Hardness, PortSource, Server, TcpOptions};
+pub use reply::Reply;
+pub use tcp::TcpTransport;
+
+use crate::{
+    auth::{AuthStatus, Credential},
+    message::Versions,
+};
+
+/// Something that carries calls to a server and brings the replies.
+pub trait Transport: Send + Sync {
+    /// Makes one call and waits for its reply, or until `interrupt` is raised.
+    ///
+    /// # Errors
+    /// [`CallError`]; after any of them the server may or may not have executed the call.
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError>;
+
+    /// For how long a call has been waiting without any reply from the server; `None` while none waits.
+    fn silent_for(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// One call.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The program that is called.
+    pub program: u32,
+    /// The version of the program.
+    pub version: u32,
+    /// The procedure within the program.
+    pub procedure: u32,
+    /// Who calls.
+    pub credential: &'a Credential,
+    /// The procedure's arguments, or all but the last of them if there is [`bulk`](Self::bulk).
+    pub arguments: &'a (dyn Encode + Sync),
+    /// Bytes that end the arguments and are sent from where they are, without a copy, padded as XDR wants it: the data of a
+    /// WRITE. Their length is to be encoded by `arguments`. Empty if there are none.
+    pub bulk: &'a [u8],
+    /// How many bytes of results the procedure may return at most, given these arguments. A longer reply is malformed.
+    pub results_max: usize,
+}
+
+/// Why a call has no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The call's [`Interrupt`] was raised; a reply that still comes is dropped.
+    #[error("interrupted")]
+    Interrupted,
+    /// No reply within the time that a soft mount gives.
+    #[error("the server did not answer in time")]
+    TimedOut {
+        /// The mount is `softerr`: applications are to see ETIMEDOUT rather than EIO.
+        softerr: bool,
+    },
+    /// The server cannot be reached. Only from an attempt that is not to be repeated: see [`TcpTransport::connect`].
+    #[error("the server cannot be reached: {0}")]
+    Unreachable(io::ErrorKind),
+    /// The transport was shut down by this side.
+    #[error("the connection was closed")]
+    Closed,
+    /// The server does not believe the credential.
+    #[error("the server refused the credential: {0:?}")]
+    Denied(AuthStatus),
+    /// The server wants another version of RPC itself.
+    #[error("the server wants RPC versions {} to {}", .0.low, .0.high)]
+    RpcMismatch(Versions),
+    /// The program is not served there.
+    #[error("the server does not serve the program")]
+    ProgramUnavailable,
+    /// The program is served there in other versions.
+    #[error("the server serves versions {} to {} of the program", .0.low, .0.high)]
+    ProgramMismatch(Versions),
+    /// The program has no such procedure.
+    #[error("the server does not know the procedure")]
+    ProcedureUnavailable,
+    /// The server could not decode the arguments.
+    #[error("the server could not decode the arguments")]
+    GarbageArguments,
+    /// The server had an error of another kind, such as memory that ran out.
+    #[error("the server had a system error")]
+    SystemError,
+    /// The reply was not what RPC, or the procedure, says.
+    #[error("malformed reply: {0}")]
+    Malformed(#[from] DecodeError),
+}

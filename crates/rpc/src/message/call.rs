@@ -1,0 +1,102 @@
+//! Calls (RFC 5531 section 9, `call_body`).
+
+use curt_xdr::{DecodeError, Decoder, Encode};
+
+use super::{MESSAGE_CALL, RPC_VERSION};
+use crate::auth::{Auth, AuthDefect, AuthStatus, Credential, encode_none};
+
+/// A call whose header is well formed, borrowed from the record that carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// The transaction's number, chosen by the client.
+    pub xid: u32,
+    /// The program that is called.
+    pub program: u32,
+    /// The version of the program.
+    pub version: u32,
+    /// The procedure within the program.
+    pub procedure: u32,
+    /// Who calls, as the caller says.
+    pub credential: Auth<'a>,
+    /// The procedure's arguments, undecoded.
+    pub arguments: &'a [u8],
+}
+
+/// Why a record is no call that could be dispatched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallDefect {
+    /// Not a call at all, or cut off inside the header: there is nothing to answer.
+    #[error("no RPC call: {0}")]
+    NoCall(DecodeError),
+    /// A call of another version of RPC: to be denied.
+    #[error("call of RPC version {version}")]
+    RpcVersion {
+        /// The call's number.
+        xid: u32,
+        /// The version it wants.
+        version: u32,
+    },
+    /// A call whose credential or verifier is broken: to be denied.
+    #[error("call with a broken credential or verifier: {status:?}")]
+    Authentication {
+        /// The call's number.
+        xid: u32,
+        /// What to tell the client.
+        status: AuthStatus,
+    },
+}
+
+impl<'a> Call<'a> {
+    /// Reads a whole record.
+    ///
+    /// # Errors
+    /// What to answer, if anything, is in [`CallDefect`].
+    pub fn decode(record: &'a [u8]) -> Result<Self, CallDefect> {
+        let mut decoder = Decoder::new(record);
+        let xid = decoder.u32().map_err(CallDefect::NoCall)?;
+        let kind = decoder.u32().map_err(CallDefect::NoCall)?;
+        if kind != MESSAGE_CALL {
+            return Err(CallDefect::NoCall(DecodeError::BadValue {
+                name: "msg_type of a call",
+                value: kind,
+            }));
+        }
+        let rpc_version = decoder.u32().map_err(CallDefect::NoCall)?;
+        if rpc_version != RPC_VERSION {
+            return Err(CallDefect::RpcVersion {
+                xid,
+                version: rpc_version,
+            });
+        }
+        let program = decoder.u32().map_err(CallDefect::NoCall)?;
+        let version = decoder.u32().map_err(CallDefect::NoCall)?;
+        let procedure = decoder.u32().map_err(CallDefect::NoCall)?;
+        let refuse = |status| CallDefect::Authentication { xid, status };
+        let credential = Auth::decode(&mut decoder).map_err(|defect| match defect {
+            AuthDefect::Framing(_) | AuthDefect::Body(_) => refuse(AuthStatus::BadCredential),
+        })?;
+        Auth::skip(&mut decoder).map_err(|_| refuse(AuthStatus::BadVerifier))?;
+        Ok(Self {
+            xid,
+            program,
+            version,
+            procedure,
+            credential,
+            arguments: decoder.remaining(),
+        })
+    }
+}
+
+/// Appends the header of a call; the arguments follow it.
+pub fn encode_call_header(
+    out: &mut Vec<u8>,
+    xid: u32,
+    (program, version, procedure): (u32, u32, u32),
+    credential: &Credential,
+) {
+    for word in [xid, MESSAGE_CALL, RPC_VERSION, program, version, procedure] {
+        word.encode(out);
+    }
+    credential.encode(out);
+    encode_none(out);
+}

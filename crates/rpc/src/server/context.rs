@@ -1,0 +1,48 @@
+//! What a service may know and do about the connection that a call came from.
+
+use std::net::SocketAddr;
+
+/// One call's surroundings.
+pub struct Context<'a> {
+    peer: SocketAddr,
+    local: SocketAddr,
+    turn: Option<&'a mut dyn Turn>,
+}
+
+/// The reading of a connection, which can be left to others.
+pub(crate) trait Turn {
+    /// Sends what is finished and lets another thread read on.
+    fn hand_over(&mut self);
+}
+
+impl<'a> Context<'a> {
+    /// The surroundings of a call that came through no socket (in tests, or within one process).
+    #[must_use]
+    pub const fn detached(peer: SocketAddr, local: SocketAddr) -> Self {
+        Self {
+            peer,
+            local,
+            turn: None,
+        }
+    }
+
+    /// The client's address; one that is mapped into IPv6 is told as the IPv4 address it is.
+    #[must_use]
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The address that the client connected to.
+    #[must_use]
+    pub const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// To be called before an operation that may wait for a disk or a lock: later calls on the same connection are then
+    /// read and answered meanwhile. Cheap to call again; not needed for what only touches memory.
+    pub fn may_block(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            turn.hand_over();
+        }
+    }
+}
