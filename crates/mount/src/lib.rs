@@ -1,3 +1,5 @@
 //! From a FUSE request to a client call and back; mount options and the mount helper.
 
+pub mod control;
+pub mod helper;
 pub mod options;

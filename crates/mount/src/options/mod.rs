@@ -12,8 +12,8 @@ mod words;
 
 pub use row::{Row, Takes, Verdict};
 pub use settings::{
-    Allow, Atime, CacheSettings, Family, GenericSettings, Hardness, LocalLocks, LookupCache, MemorySettings,
-    RacyGuard, ReaddirPlus, Security, ServerSettings, Settings, TransportSettings,
+    Allow, Atime, Family, GenericSettings, Hardness, LocalLocks, MemorySettings, Security, ServerSettings,
+    Settings, TransportSettings,
 };
 pub use source::{Source, SourceError};
 pub use table::TABLE;

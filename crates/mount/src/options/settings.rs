@@ -1,5 +1,7 @@
 //! What the options of a mount come to: plain values, in the units of nfs(5).
 
+use curt_policy::CacheOptions;
+
 /// All that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -7,8 +9,8 @@ pub struct Settings {
     pub server: ServerSettings,
     /// How requests travel and how long they are waited for.
     pub transport: TransportSettings,
-    /// What is remembered, and for how long.
-    pub cache: CacheSettings,
+    /// What is remembered, and for how long. Whose requests arrive (`users`) is settled when it is known who mounts.
+    pub cache: CacheOptions,
     /// Bounds of what the mount may hold in memory.
     pub memory: MemorySettings,
     /// Which kinds of lock stay on this machine.
@@ -85,73 +87,6 @@ pub enum Hardness {
     Soft,
     /// ETIMEDOUT after `retrans` times.
     SoftErr,
-}
-
-/// What is remembered, and for how long. Times in whole seconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheSettings {
-    /// `acregmin=`, default 3.
-    pub acregmin: u32,
-    /// `acregmax=`, default 60.
-    pub acregmax: u32,
-    /// `acdirmin=`, default 30.
-    pub acdirmin: u32,
-    /// `acdirmax=`, default 60.
-    pub acdirmax: u32,
-    /// `noac`: no attribute is served from memory, and every write is synchronous.
-    pub noac: bool,
-    /// `nocto`: opens do not ask whether the file changed.
-    pub nocto: bool,
-    /// `lookupcache=`.
-    pub lookupcache: LookupCache,
-    /// `rdirplus`, `nordirplus`, `rdirplus=force`.
-    pub readdirplus: ReaddirPlus,
-    /// `noaccesscheck`: mode bits are judged here for all but uid 0.
-    pub noaccesscheck: bool,
-    /// `sloppycto=`: a read-only open does not ask about a file seen in the last N seconds; 0 asks always.
-    pub sloppycto: u32,
-    /// `nametimeo=`, default 60.
-    pub nametimeo: u32,
-    /// `negnametimeo=`, default 60; 0 remembers no missing names.
-    pub negnametimeo: u32,
-    /// `neg_racy_guard=`.
-    pub racy_guard: RacyGuard,
-}
-
-/// `lookupcache=`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LookupCache {
-    /// Names that exist and names that do not.
-    #[default]
-    All,
-    /// Names that exist; missing ones are asked for again each time.
-    Positive,
-    /// Every name is asked for again each time.
-    None,
-}
-
-/// When directories are listed with attributes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ReaddirPlus {
-    /// As the listing is used.
-    #[default]
-    Auto,
-    /// Never.
-    Never,
-    /// Always.
-    Always,
-}
-
-/// Whether a missing name learned within one tick of the server's clock is asked for once more.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RacyGuard {
-    /// Where the server's change stamps are times.
-    #[default]
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
 }
 
 /// Bounds of what the mount may hold in memory.
@@ -249,21 +184,7 @@ impl Default for Settings {
                 retry: None,
                 background: false,
             },
-            cache: CacheSettings {
-                acregmin: 3,
-                acregmax: 60,
-                acdirmin: 30,
-                acdirmax: 60,
-                noac: false,
-                nocto: false,
-                lookupcache: LookupCache::All,
-                readdirplus: ReaddirPlus::Auto,
-                noaccesscheck: false,
-                sloppycto: 0,
-                nametimeo: 60,
-                negnametimeo: 60,
-                racy_guard: RacyGuard::Auto,
-            },
+            cache: CacheOptions::default(),
             memory: MemorySettings::default(),
             local_locks: LocalLocks::default(),
             security: Security::Sys,

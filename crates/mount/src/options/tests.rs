@@ -145,11 +145,7 @@ fn every_row_is_documented() {
 fn defaults_are_those_of_nfs_5() {
     let settings = parse("").unwrap().settings;
     assert_eq!(settings, Settings::default());
-    let cache = settings.cache;
-    assert_eq!(
-        (cache.acregmin, cache.acregmax, cache.acdirmin, cache.acdirmax),
-        (3, 60, 30, 60)
-    );
+    assert_eq!(timers(&settings), (3, 60, 30, 60));
     assert_eq!((settings.transport.timeo, settings.transport.retrans), (600, 2));
 }
 
@@ -180,12 +176,19 @@ fn unknown_and_malformed_options_are_named() {
     }
 }
 
+fn timers(settings: &Settings) -> (u64, u64, u64, u64) {
+    let (files, directories) = (settings.cache.files, settings.cache.directories);
+    (
+        files.min.as_secs(),
+        files.max.as_secs(),
+        directories.min.as_secs(),
+        directories.max.as_secs(),
+    )
+}
+
 #[test]
 fn a_timer_takes_its_partner_along() {
-    let timers = |options: &str| {
-        let cache = parse(options).unwrap().settings.cache;
-        (cache.acregmin, cache.acregmax, cache.acdirmin, cache.acdirmax)
-    };
+    let timers = |options| timers(&parse(options).unwrap().settings);
     assert_eq!(timers("acregmin=70"), (70, 70, 30, 60));
     assert_eq!(timers("acdirmax=2"), (3, 60, 2, 2));
     assert_eq!(timers("acdirmin=1,acdirmax=2"), (3, 60, 1, 2));

@@ -1,6 +1,7 @@
 //! The values that options take: numbers with ranges, names from a list, sizes.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// A whole number within a range.
 pub(super) fn number<T>(text: &str, range: RangeInclusive<T>, unit: &str) -> Result<T, String>
@@ -20,8 +21,8 @@ where
 }
 
 /// Seconds, as the attribute timers take them.
-pub(super) fn seconds(text: &str) -> Result<u32, String> {
-    number(text, 0..=u32::MAX, " (seconds)")
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    number(text, 0..=u32::MAX, " (seconds)").map(|seconds| Duration::from_secs(u64::from(seconds)))
 }
 
 /// A TCP port; 0 asks the portmapper, as in nfs(5).

@@ -1,7 +1,10 @@
 //! Curt's own options, and the names of BSD for what nfs(5) of Linux has no name for.
 
+use std::time::Duration;
+
+use curt_policy::{AccessMode, RacyGuard};
+
 use super::super::row::Row;
-use super::super::settings::RacyGuard;
 use super::super::values::{number, one_of, seconds, size};
 use super::{flag, refused, valued};
 
@@ -11,27 +14,27 @@ const LATER_LOCKS: &str =
 /// The rows.
 pub(super) const ROWS: &[Row] = &[
     flag("accesscheck", |s, _| {
-        s.cache.noaccesscheck = false;
+        s.cache.access = AccessMode::Server;
         Ok(())
     }),
     flag("noaccesscheck", |s, _| {
-        s.cache.noaccesscheck = true;
+        s.cache.access = AccessMode::ModeBits;
         Ok(())
     }),
     valued("sloppycto", |s, v| {
-        s.cache.sloppycto = seconds(v)?;
+        s.cache.sloppy_open = seconds(v)?;
         Ok(())
     }),
     valued("nametimeo", |s, v| {
-        s.cache.nametimeo = seconds(v)?;
+        s.cache.name_lifetime = seconds(v)?;
         Ok(())
     }),
     valued("negnametimeo", |s, v| {
-        s.cache.negnametimeo = seconds(v)?;
+        s.cache.missing_name_lifetime = seconds(v)?;
         Ok(())
     }),
     flag("nonegnamecache", |s, _| {
-        s.cache.negnametimeo = 0;
+        s.cache.missing_name_lifetime = Duration::ZERO;
         Ok(())
     }),
     valued("neg_racy_guard", |s, v| {

@@ -1,7 +1,11 @@
 //! The options of nfs(5).
 
 use super::super::row::Row;
-use super::super::settings::{Family, Hardness, LocalLocks, LookupCache, ReaddirPlus, Security};
+use std::time::Duration;
+
+use curt_policy::{Interval, LookupCache, PlusMode};
+
+use super::super::settings::{Family, Hardness, LocalLocks, Security};
 use super::super::values::{number, one_of, port, seconds, transfer};
 use super::{flag, ignored, refused, refused_as, valued, valued_as};
 
@@ -103,35 +107,23 @@ pub(super) const PROTOCOL: &[Row] = &[
 
 /// What is remembered, and for how long.
 pub(super) const CACHING: &[Row] = &[
-    flag("ac", |s, _| set(&mut s.cache.noac, false)),
-    flag("noac", |s, _| set(&mut s.cache.noac, true)),
-    valued("acregmin", |s, v| {
-        raise(&mut s.cache.acregmin, &mut s.cache.acregmax, seconds(v)?)
-    }),
-    valued("acregmax", |s, v| {
-        lower(&mut s.cache.acregmin, &mut s.cache.acregmax, seconds(v)?)
-    }),
-    valued("acdirmin", |s, v| {
-        raise(&mut s.cache.acdirmin, &mut s.cache.acdirmax, seconds(v)?)
-    }),
-    valued("acdirmax", |s, v| {
-        lower(&mut s.cache.acdirmin, &mut s.cache.acdirmax, seconds(v)?)
-    }),
+    flag("ac", |s, _| set(&mut s.cache.attribute_cache, true)),
+    flag("noac", |s, _| set(&mut s.cache.attribute_cache, false)),
+    valued("acregmin", |s, v| raise(&mut s.cache.files, seconds(v)?)),
+    valued("acregmax", |s, v| lower(&mut s.cache.files, seconds(v)?)),
+    valued("acdirmin", |s, v| raise(&mut s.cache.directories, seconds(v)?)),
+    valued("acdirmax", |s, v| lower(&mut s.cache.directories, seconds(v)?)),
     valued("actimeo", |s, v| {
         let lifetime = seconds(v)?;
-        let cache = &mut s.cache;
-        for timer in [
-            &mut cache.acregmin,
-            &mut cache.acregmax,
-            &mut cache.acdirmin,
-            &mut cache.acdirmax,
-        ] {
-            *timer = lifetime;
-        }
-        Ok(())
+        let interval = Interval {
+            min: lifetime,
+            max: lifetime,
+        };
+        s.cache.files = interval;
+        set(&mut s.cache.directories, interval)
     }),
-    flag("cto", |s, _| set(&mut s.cache.nocto, false)),
-    flag("nocto", |s, _| set(&mut s.cache.nocto, true)),
+    flag("cto", |s, _| set(&mut s.cache.close_to_open, true)),
+    flag("nocto", |s, _| set(&mut s.cache.close_to_open, false)),
     valued("lookupcache", |s, v| {
         const WORDS: &[(&str, LookupCache)] = &[
             ("all", LookupCache::All),
@@ -139,22 +131,20 @@ pub(super) const CACHING: &[Row] = &[
             ("positive", LookupCache::Positive),
             ("none", LookupCache::None),
         ];
-        set(&mut s.cache.lookupcache, one_of(v, WORDS)?)
+        set(&mut s.cache.names, one_of(v, WORDS)?)
     }),
     Row {
         takes: super::super::row::Takes::Either,
         ..valued("rdirplus", |s, v| {
-            const WORDS: &[(&str, ReaddirPlus)] = &[
-                ("", ReaddirPlus::Auto),
-                ("none", ReaddirPlus::Never),
-                ("force", ReaddirPlus::Always),
+            const WORDS: &[(&str, PlusMode)] = &[
+                ("", PlusMode::Auto),
+                ("none", PlusMode::Never),
+                ("force", PlusMode::Always),
             ];
-            set(&mut s.cache.readdirplus, one_of(v, WORDS)?)
+            set(&mut s.cache.plus, one_of(v, WORDS)?)
         })
     },
-    flag("nordirplus", |s, _| {
-        set(&mut s.cache.readdirplus, ReaddirPlus::Never)
-    }),
+    flag("nordirplus", |s, _| set(&mut s.cache.plus, PlusMode::Never)),
 ];
 
 /// Security, locks and the rest.
@@ -246,9 +236,11 @@ fn set<T>(place: &mut T, value: T) -> Result<(), String> {
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"
 )]
-fn raise(min: &mut u32, max: &mut u32, value: u32) -> Result<(), String> {
-    *min = value;
-    *max = value.max(*max);
+fn raise(interval: &mut Interval, min: Duration) -> Result<(), String> {
+    *interval = Interval {
+        min,
+        max: min.max(interval.max),
+    };
     Ok(())
 }
 
@@ -257,8 +249,10 @@ fn raise(min: &mut u32, max: &mut u32, value: u32) -> Result<(), String> {
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"
 )]
-fn lower(min: &mut u32, max: &mut u32, value: u32) -> Result<(), String> {
-    *max = value;
-    *min = value.min(*min);
+fn lower(interval: &mut Interval, max: Duration) -> Result<(), String> {
+    *interval = Interval {
+        min: max.min(interval.min),
+        max,
+    };
     Ok(())
 }

@@ -1,0 +1,92 @@
+//! The tools' side: finding mounts and asking them.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::words::{Answer, MountReport, Question};
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest answer, in bytes.
+const ANSWER_MAX: u64 = 16 << 20;
+
+/// Why a mount could not be asked.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// No daemon of this user serves that directory.
+    #[error("{0} is not a Curt mount of this user; 'curt stat' lists those that are")]
+    NotMounted(PathBuf),
+    /// The socket failed.
+    #[error("the mount's control socket: {0}")]
+    Io(#[from] io::Error),
+    /// The daemon said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The answer is not what was asked for.
+    #[error("the daemon's answer is not understood; is it of another version?")]
+    Answer,
+}
+
+/// Asks the daemon behind a socket.
+///
+/// # Errors
+/// The socket fails or the answer is no answer.
+pub fn ask(socket: &Path, question: &Question) -> Result<Answer, AskError> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut text = serde_json::to_string(question).map_err(io::Error::from)?;
+    text.push('\n');
+    stream.write_all(text.as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut line)?;
+    serde_json::from_str(&line).map_err(|_| AskError::Answer)
+}
+
+/// The mounts of a directory of sockets, with their sockets, in order of their mount points. Sockets that nobody
+/// listens on are removed.
+///
+/// # Errors
+/// The directory cannot be read. That it is not there only means that nothing is mounted.
+pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut mounts = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "socket") {
+            continue;
+        }
+        match ask(&path, &Question::Report) {
+            Ok(Answer::Report(report)) => mounts.push((path, *report)),
+            Err(AskError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // Its daemon was killed; somebody else may have removed it already.
+                let _ = std::fs::remove_file(&path);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    mounts.sort_by(|one, other| one.1.mount_point.cmp(&other.1.mount_point));
+    Ok(mounts)
+}
+
+/// The mount at `mount_point`, with its socket. The path is compared as text, for asking the file system could hang.
+///
+/// # Errors
+/// No daemon in `directory` serves it.
+pub fn find(directory: &Path, mount_point: &Path) -> Result<(PathBuf, MountReport), AskError> {
+    let absolute = std::path::absolute(mount_point)?;
+    let path: PathBuf = absolute.components().collect();
+    list(directory)?
+        .into_iter()
+        .find(|(_, report)| report.mount_point == path)
+        .ok_or_else(|| AskError::NotMounted(mount_point.to_owned()))
+}

@@ -1,0 +1,107 @@
+//! The daemon's side: a thread that answers one peer after the other.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use super::words::{Answer, MountReport, Question};
+
+/// Longest question, in bytes.
+const QUESTION_MAX: u64 = 64 * 1024;
+
+/// How long a peer may take to ask and to listen.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a control socket speaks for.
+pub trait Controlled: Send + Sync {
+    /// The mount and what it did.
+    fn report(&self) -> MountReport;
+
+    /// Changes options while mounted; returns all that are then in force.
+    ///
+    /// # Errors
+    /// A sentence for the user: which option cannot change, and what to do instead. Nothing has changed then.
+    fn remount(&self, options: &str) -> Result<String, String>;
+}
+
+/// A control socket that is listened on; dropped, its file is removed.
+#[derive(Debug)]
+pub struct Listening {
+    path: PathBuf,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Who finds the file after us gets "connection refused" and removes it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Opens this process's control socket in `directory` and answers on it until the process ends.
+///
+/// # Errors
+/// The directory or socket cannot be made, or no thread be started.
+pub fn listen(directory: &std::path::Path, mount: Arc<dyn Controlled>) -> io::Result<Listening> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)?;
+    let path = directory.join(format!("{}.socket", std::process::id()));
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    let listening = Listening { path };
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .stack_size(256 * 1024)
+        .spawn(move || {
+            for peer in listener.incoming() {
+                match peer {
+                    Ok(peer) => {
+                        if let Err(error) = serve(&peer, &*mount) {
+                            debug!(%error, "a peer of the control socket was cut off");
+                        }
+                    }
+                    Err(error) => {
+                        warn!(%error, "the control socket cannot accept");
+                        std::thread::sleep(PATIENCE);
+                    }
+                }
+            }
+        })?;
+    Ok(listening)
+}
+
+fn serve(mut peer: &UnixStream, mount: &dyn Controlled) -> io::Result<()> {
+    peer.set_read_timeout(Some(PATIENCE))?;
+    peer.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(peer.take(QUESTION_MAX)).read_line(&mut line)?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(Question::Report) => Answer::Report(Box::new(mount.report())),
+        Ok(Question::Remount { options }) if may_change(peer)? => match mount.remount(&options) {
+            Ok(options) => Answer::Remounted(options),
+            Err(why) => Answer::Refused(why),
+        },
+        Ok(Question::Remount { .. }) => {
+            Answer::Refused("only root and the user who mounted may remount".to_owned())
+        }
+        Err(error) => Answer::Refused(format!("the question is not understood: {error}")),
+    };
+    let mut text = serde_json::to_string(&answer)?;
+    text.push('\n');
+    peer.write_all(text.as_bytes())
+}
+
+fn may_change(peer: &UnixStream) -> io::Result<bool> {
+    let user = rustix::net::sockopt::socket_peercred(peer)?.uid;
+    Ok(user.is_root() || user == rustix::process::geteuid())
+}

@@ -1,0 +1,90 @@
+//! How a helper ends: the exit statuses of mount(8).
+
+use std::fmt;
+
+/// The exit statuses of mount(8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitStatus {
+    /// It is mounted.
+    Success = 0,
+    /// Wrong invocation or permissions.
+    Usage = 1,
+    /// Out of memory, cannot fork, and their kin.
+    System = 2,
+    /// A fault of Curt.
+    Internal = 4,
+    /// Ended by the user.
+    User = 8,
+    /// /run/mount/utab could not be written.
+    Table = 16,
+    /// It is not mounted.
+    Failed = 32,
+}
+
+/// Why a mount failed, as the user is told: what happened, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The status to end with.
+    pub status: ExitStatus,
+    /// What happened, in mount.nfs's phrases.
+    pub what: String,
+    /// What to try; may be empty.
+    pub advice: String,
+    /// Whether the same attempt may succeed later (`bg`, `retry=`).
+    pub passing: bool,
+}
+
+impl Failure {
+    /// A failure that trying again does not mend.
+    #[must_use]
+    pub fn lasting(status: ExitStatus, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            status,
+            what: what.into(),
+            advice: advice.into(),
+            passing: false,
+        }
+    }
+
+    /// A failure that may pass: the server is not there yet.
+    #[must_use]
+    pub fn passing(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            status: ExitStatus::Failed,
+            what: what.into(),
+            advice: advice.into(),
+            passing: true,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if !self.advice.is_empty() {
+            write!(f, "\n  {}", self.advice)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl ExitStatus {
+    /// The status with this number.
+    #[must_use]
+    pub fn of(number: u8) -> Option<Self> {
+        [
+            Self::Success,
+            Self::Usage,
+            Self::System,
+            Self::Internal,
+            Self::User,
+            Self::Table,
+            Self::Failed,
+        ]
+        .into_iter()
+        .find(|&status| status as u8 == number)
+    }
+}

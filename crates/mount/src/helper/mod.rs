@@ -1,0 +1,11 @@
+//! What mount(8) and its users expect of a mount helper: arguments, exit statuses, phrases, and the table of options.
+
+mod arguments;
+mod exit;
+mod mountinfo;
+mod utab;
+
+pub use arguments::{Arguments, ArgumentsError};
+pub use exit::{ExitStatus, Failure};
+pub use mountinfo::{Mounted, mounted_at};
+pub use utab::{Utab, UtabEntry};
