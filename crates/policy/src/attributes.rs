@@ -72,6 +72,12 @@ pub struct Absorbed {
     pub rights_changed: bool,
 }
 
+/// Notes which changes of ours had begun and ended when a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    own_changes: u64,
+}
+
 impl Absorbed {
     const NOTHING: Self = Self {
         adopted: false,
@@ -95,6 +101,8 @@ pub struct AttributeState {
     rights: Epoch,
     /// Changes of ours that are on their way.
     in_flight: u32,
+    /// Counts their beginnings and ends.
+    own_changes: u64,
     /// Those that arrived and do not yet join on to `contents_at`.
     steps: Vec<Step>,
     /// A reply to a request sent before this may lack a change of ours.
@@ -222,9 +230,25 @@ impl AttributeState {
         }
     }
 
+    /// To be taken before a request is sent whose reply tells of contents (LOOKUP and listings of a directory, READ).
+    #[must_use]
+    pub const fn ticket(&self) -> Ticket {
+        Ticket {
+            own_changes: self.own_changes,
+        }
+    }
+
+    /// Whether no change of ours was on its way at any time since the ticket was taken: then a reply cannot tell of a
+    /// state before one that we know of, whatever the stamps say.
+    #[must_use]
+    pub const fn is_undisturbed(&self, ticket: Ticket) -> bool {
+        self.own_changes == ticket.own_changes && self.in_flight == 0
+    }
+
     /// A request of ours that may change the object is about to be sent. Each call is answered by one of
-    /// [`Self::absorb_mutation`].
+    /// [`Self::absorb_mutation`]. For a directory, the caller drops the names concerned now and again at the end.
     pub fn begin_mutation(&mut self) {
+        self.own_changes = self.own_changes.wrapping_add(1);
         self.in_flight = self.in_flight.saturating_add(1);
     }
 
@@ -242,6 +266,7 @@ impl AttributeState {
 
     /// Takes in the end of a change of ours, whether or not it succeeded.
     pub fn absorb_mutation(&mut self, mutation: Mutation, options: &CacheOptions) -> Absorbed {
+        self.own_changes = self.own_changes.wrapping_add(1);
         self.in_flight = self.in_flight.saturating_sub(1);
         let Some(after) = mutation.after else {
             self.barrier = self.barrier.max(mutation.received_at);

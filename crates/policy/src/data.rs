@@ -46,3 +46,35 @@ pub fn decide_pages(
     );
     if same && !racy { Pages::Keep } else { Pages::Drop }
 }
+
+/// Under what label the pages of a READ's reply may be kept, its attributes having been absorbed: `ticket` was taken from
+/// `file` before it was sent, `adopted` tells whether it brought attributes and they are the newest known. `None`: the
+/// reply answers its asker alone. `held` is the label of pages that are kept already.
+#[must_use]
+pub fn learn_pages(
+    held: Option<DataLabel>,
+    ticket: Ticket,
+    file: &AttributeState,
+    adopted: bool,
+    sent_at: Moment,
+) -> Option<DataLabel> {
+    let epoch = file
+        .contents()
+        .filter(|_| adopted && file.is_undisturbed(ticket))?;
+    match held {
+        Some(held) if held.epoch == epoch => Some(held),
+        // Pages of a former epoch are void; the caller drops them.
+        Some(_) | None => Some(DataLabel { epoch, sent_at }),
+    }
+}
+
+/// Under what label pages that we wrote may be kept as clean once the server has taken them and its attributes were
+/// absorbed; `None`: drop them with all others of the file.
+#[must_use]
+pub fn learn_written(held: Option<DataLabel>, file: &AttributeState, sent_at: Moment) -> Option<DataLabel> {
+    let epoch = file.contents()?;
+    match held {
+        Some(held) => (held.epoch == epoch).then_some(held),
+        None => Some(DataLabel { epoch, sent_at }),
+    }
+}

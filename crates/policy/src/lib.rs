@@ -28,7 +28,7 @@ pub mod server_clock;
 pub mod time;
 
 pub use access::{AccessDecision, AccessEntry, AccessView, AskWhy, Credential, Rights};
-pub use attributes::{Absorbed, AttributeState, Freshness, Mutation, Report};
+pub use attributes::{Absorbed, AttributeState, Freshness, Mutation, Report, Ticket};
 pub use facts::{Before, Epoch, Facts, ObjectKind, ServerTime, Stamp};
 pub use names::{NameDecision, NameIntent, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};

@@ -14,7 +14,7 @@
 use core::time::Duration;
 
 use crate::{
-    attributes::{AttributeState, Freshness},
+    attributes::{AttributeState, Freshness, Ticket},
     facts::Epoch,
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
@@ -215,19 +215,6 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
     }
 }
 
-/// What must be noted before a LOOKUP is sent, for [`NameChanges::learn`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket {
-    changes: u64,
-}
-
-/// Counts the changes that we ourselves make to one directory's names (N1, N4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct NameChanges {
-    changes: u64,
-    in_flight: u32,
-}
-
 /// What a LOOKUP found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
@@ -253,59 +240,35 @@ pub enum Learned {
     Leave,
 }
 
-impl NameChanges {
-    /// A LOOKUP (or a listing) is about to be sent.
-    #[must_use]
-    pub const fn ticket(&self) -> Ticket {
-        Ticket {
-            changes: self.changes,
-        }
-    }
+/// What a LOOKUP's reply teaches (N1), its directory's attributes having been absorbed into `directory` before: `ticket` was
+/// taken from `directory` before it was sent, `directory_adopted` tells whether it brought the directory's attributes and
+/// they are the newest known ([`crate::Absorbed::adopted`]).
+pub fn learn(
+    found: Found,
+    ticket: Ticket,
+    directory: &AttributeState,
+    directory_adopted: bool,
+    sent_at: Moment,
+) -> Learned {
+    let undisturbed = directory.is_undisturbed(ticket) && directory_adopted;
+    keep(found, undisturbed, directory, sent_at)
+}
 
-    /// A change of names of ours is about to be sent; the caller drops the names concerned.
-    pub fn begin(&mut self) {
-        self.changes = self.changes.wrapping_add(1);
-        self.in_flight = self.in_flight.saturating_add(1);
-    }
+/// What the success of a change of ours teaches of its own name, the directory's attributes having been absorbed:
+/// `alone` tells that no other change of ours of that same name was on its way meanwhile.
+pub fn learn_own(found: Found, alone: bool, directory: &AttributeState, sent_at: Moment) -> Learned {
+    keep(found, alone, directory, sent_at)
+}
 
-    /// It ended, however it did; the caller drops the names concerned again, then keeps what the reply proves.
-    pub fn end(&mut self) {
-        self.changes = self.changes.wrapping_add(1);
-        self.in_flight = self.in_flight.saturating_sub(1);
-    }
-
-    /// Whether one is on its way.
-    #[must_use]
-    pub const fn in_flight(&self) -> bool {
-        self.in_flight > 0
-    }
-
-    /// What a reply to LOOKUP teaches, its directory's attributes having been absorbed into `directory` before:
-    /// `directory_adopted` tells whether there were any and they are the newest known.
-    pub fn learn(
-        &self,
-        ticket: Ticket,
-        found: Found,
-        directory: &AttributeState,
-        directory_adopted: bool,
-        sent_at: Moment,
-    ) -> Learned {
-        let entry = match found {
-            Found::Object => Learned::Positive,
-            Found::Nothing => Learned::Negative,
-            Found::Unsaid => return Learned::Leave,
-        };
-        let undisturbed = ticket.changes == self.changes && self.in_flight == 0;
-        match directory.contents() {
-            Some(epoch) if undisturbed && directory_adopted => entry(NameLabel { epoch, sent_at }),
-            Some(_) | None => Learned::Drop,
-        }
-    }
-
-    /// What the success of a change of ours teaches of its own name, once [`Self::end`] was called and the directory's
-    /// attributes were absorbed; nothing while another change is on its way or the directory's state is not known.
-    pub fn learn_own(&self, found: Found, directory: &AttributeState, sent_at: Moment) -> Learned {
-        self.learn(self.ticket(), found, directory, true, sent_at)
+fn keep(found: Found, undisturbed: bool, directory: &AttributeState, sent_at: Moment) -> Learned {
+    let entry = match found {
+        Found::Object => Learned::Positive,
+        Found::Nothing => Learned::Negative,
+        Found::Unsaid => return Learned::Leave,
+    };
+    match directory.contents() {
+        Some(epoch) if undisturbed => entry(NameLabel { epoch, sent_at }),
+        Some(_) | None => Learned::Drop,
     }
 }
 

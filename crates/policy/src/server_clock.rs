@@ -102,8 +102,8 @@ fn coarsest_step(time: ServerTime) -> Duration {
     if time.nanoseconds == 0 {
         return Duration::from_secs(if time.seconds % 2 == 0 { 2 } else { 1 });
     }
-    let mut step = 1;
-    while time.nanoseconds % (step * 10) == 0 {
+    let mut step = 1_u32;
+    while step < 100_000_000 && time.nanoseconds.is_multiple_of(step * 10) {
         step *= 10;
     }
     Duration::from_nanos(u64::from(step))
