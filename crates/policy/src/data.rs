@@ -7,7 +7,11 @@
 //! Must not know bytes, ranges or pages' whereabouts.
 
 use crate::{
-    attributes::AttributeState, facts::Epoch, options::CacheOptions, server_clock::ServerClock, time::Moment,
+    attributes::{AttributeState, Ticket},
+    facts::Epoch,
+    options::CacheOptions,
+    server_clock::ServerClock,
+    time::Moment,
 };
 
 /// By what cached pages of a file were learned.
