@@ -12,8 +12,8 @@ mod words;
 
 pub use row::{Row, Takes, Verdict};
 pub use settings::{
-    Allow, Atime, Family, GenericSettings, Hardness, LocalLocks, MemorySettings, Security, ServerSettings,
-    Settings, TransportSettings,
+    Allow, Atime, GenericSettings, LocalLocks, MemorySettings, Security, ServerSettings, Settings,
+    TransportSettings,
 };
 pub use source::{Source, SourceError};
 pub use table::TABLE;

@@ -1,6 +1,7 @@
 //! What the options of a mount come to: plain values, in the units of nfs(5).
 
 use curt_policy::CacheOptions;
+use curt_rpc::client::{AddressFamily, Hardness};
 
 /// All that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,21 +36,9 @@ pub struct ServerSettings {
     /// `mountaddr=`: the same for the MOUNT service.
     pub mount_address: Option<String>,
     /// `proto=`: which addresses of the server may be used.
-    pub family: Family,
+    pub family: AddressFamily,
     /// `mountproto=`: the same for the MOUNT service.
-    pub mount_family: Family,
-}
-
-/// Which addresses of a host may be used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Family {
-    /// Whatever the name resolves to.
-    #[default]
-    Any,
-    /// IPv4 alone (`proto=tcp` for an IPv4 address says no more than this).
-    Ipv4,
-    /// IPv6 alone (`tcp6`).
-    Ipv6,
+    pub mount_family: AddressFamily,
 }
 
 /// How requests travel.
@@ -75,18 +64,6 @@ pub struct TransportSettings {
     pub retry: Option<u32>,
     /// `bg`: the first failure sends the mount to the background.
     pub background: bool,
-}
-
-/// What becomes of a request that the server does not answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Hardness {
-    /// It is waited for until it is answered or its caller is killed.
-    #[default]
-    Hard,
-    /// EIO after `retrans` times.
-    Soft,
-    /// ETIMEDOUT after `retrans` times.
-    SoftErr,
 }
 
 /// Bounds of what the mount may hold in memory.

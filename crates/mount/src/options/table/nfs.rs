@@ -4,8 +4,9 @@ use super::super::row::Row;
 use std::time::Duration;
 
 use curt_policy::{Interval, LookupCache, PlusMode};
+use curt_rpc::client::{AddressFamily, Hardness};
 
-use super::super::settings::{Family, Hardness, LocalLocks, Security};
+use super::super::settings::{LocalLocks, Security};
 use super::super::values::{number, one_of, port, seconds, transfer};
 use super::{flag, ignored, refused, refused_as, valued, valued_as};
 
@@ -36,11 +37,15 @@ pub(super) const PROTOCOL: &[Row] = &[
     refused("v4.1", NOT_4),
     refused("v4.2", NOT_4),
     refused("minorversion", NOT_4),
-    valued_as("proto", &["tcp"], |s, _| set(&mut s.server.family, Family::Any)),
-    valued_as("proto", &["tcp6"], |s, _| set(&mut s.server.family, Family::Ipv6)),
+    valued_as("proto", &["tcp"], |s, _| {
+        set(&mut s.server.family, AddressFamily::V4)
+    }),
+    valued_as("proto", &["tcp6"], |s, _| {
+        set(&mut s.server.family, AddressFamily::V6)
+    }),
     refused_as("proto", &["rdma*"], NOT_RDMA),
     refused("proto", NOT_UDP),
-    flag("tcp", |s, _| set(&mut s.server.family, Family::Any)),
+    flag("tcp", |s, _| set(&mut s.server.family, AddressFamily::V4)),
     refused("udp", NOT_UDP),
     refused("rdma", NOT_RDMA),
     valued("port", |s, v| set(&mut s.server.port, port(v)?)),
@@ -49,10 +54,10 @@ pub(super) const PROTOCOL: &[Row] = &[
         set(&mut s.server.mount_host, Some(v.to_owned()))
     }),
     valued_as("mountproto", &["tcp"], |s, _| {
-        set(&mut s.server.mount_family, Family::Any)
+        set(&mut s.server.mount_family, AddressFamily::V4)
     }),
     valued_as("mountproto", &["tcp6"], |s, _| {
-        set(&mut s.server.mount_family, Family::Ipv6)
+        set(&mut s.server.mount_family, AddressFamily::V6)
     }),
     refused("mountproto", NOT_UDP),
     valued_as("mountvers", &["3"], |_, _| Ok(())),
