@@ -6,7 +6,14 @@
 //!
 //! This crate must not know how a mount is made or how requests are counted; `curt bench` does.
 
+pub mod child;
 pub mod content;
+pub mod make;
+mod memory;
+pub mod replay;
+pub mod report;
 pub mod trace;
 pub mod tree;
 pub mod workload;
+
+pub use memory::memory;

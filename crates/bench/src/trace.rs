@@ -55,6 +55,14 @@ impl Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathId(u32);
 
+impl PathId {
+    /// Its number in the trace, from 0 to below [`Trace::paths_count`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// An open file of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenId(u32);
@@ -188,13 +196,22 @@ impl Trace {
     /// The path's text.
     #[must_use]
     pub fn path(&self, path: PathId) -> &str {
-        self.path_for_system_call(path).to_str().unwrap_or_default()
+        self.path_at(path.index())
+    }
+
+    /// The text of the path whose [`PathId::index`] is `index`; `""` where there is none.
+    #[must_use]
+    pub fn path_at(&self, index: usize) -> &str {
+        self.paths
+            .get(index)
+            .and_then(|path| path.to_str().ok())
+            .unwrap_or_default()
     }
 
     /// The path as system calls want it.
     #[must_use]
     pub fn path_for_system_call(&self, path: PathId) -> &CStr {
-        &self.paths[path.0 as usize]
+        &self.paths[path.index()]
     }
 
     /// How many paths there are; [`PathId`]s count from 0.

@@ -1,0 +1,49 @@
+//! `curt-replay WORKLOAD DIRECTORY [PAUSE_SECONDS]`: performs a workload below a directory by whatever file system is there, checks everything, prints
+//! a line of JSON per page and one for the outcome. Exits with 1 where a result was wrong. For clients other than Curt's: a kernel's mount.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use curt_bench::child::perform;
+use curt_bench::workload::Workload;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let parsed = match arguments.as_slice() {
+        [workload, directory] => workload
+            .parse()
+            .ok()
+            .map(|workload: Workload| (workload, directory, workload.pause())),
+        [workload, directory, pause] => {
+            match (workload.parse(), pause.parse().map(Duration::try_from_secs_f64)) {
+                (Ok(workload), Ok(Ok(pause))) => Some((workload, directory, pause)),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    let Some((workload, directory, pause)) = parsed else {
+        eprintln!("usage: curt-replay page|build DIRECTORY [PAUSE_SECONDS]");
+        return ExitCode::from(2);
+    };
+    match perform(
+        workload,
+        Path::new(directory),
+        pause,
+        &mut std::io::stdout().lock(),
+    ) {
+        Ok(outcome) if outcome.wrong == 0 => ExitCode::SUCCESS,
+        Ok(outcome) => {
+            outcome
+                .described
+                .iter()
+                .for_each(|what| eprintln!("curt-replay: {what}"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("curt-replay: {directory}: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

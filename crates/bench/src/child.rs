@@ -1,0 +1,178 @@
+//! A replay in a process of its own, which may be another user's.
+//!
+//! The parent starts a program whose `main` ends in [`perform`]; the child prints a line of JSON for each page and one for the outcome.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::replay::{Outcome, Page, Replay};
+use crate::workload::Workload;
+
+/// A user and group id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's id.
+    pub uid: u32,
+    /// The group's id.
+    pub gid: u32,
+}
+
+impl User {
+    /// Nobody: whom a replay runs as where root started it, for root is a special case to every server.
+    pub const NOBODY: Self = Self {
+        uid: 65534,
+        gid: 65534,
+    };
+}
+
+/// What the child says.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Message {
+    Page(Page),
+    Outcome(Outcome),
+}
+
+/// Why a replay in a child came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// It could not be started or heard.
+    #[error("the replay's process: {0}")]
+    Io(#[from] io::Error),
+    /// It said what no replay says.
+    #[error("the replay's process said: {0}")]
+    Unexpected(String),
+    /// It ended before it was done; what it said of that went to standard error.
+    #[error("the replay's process ended early ({0})")]
+    Ended(std::process::ExitStatus),
+}
+
+/// The child's part: replays `workload` below `top` and says so on `out`.
+///
+/// # Errors
+/// The directory cannot be opened, or `out` be written to.
+pub fn perform(workload: Workload, top: &Path, pause: Duration, out: &mut dyn Write) -> io::Result<Outcome> {
+    let (tree, trace) = (workload.tree(), workload.trace());
+    let replay = Replay::new(&trace, &tree, top)?;
+    let mut lost = None;
+    let outcome = replay.run(pause, |page| {
+        if let Err(error) = say(out, &Message::Page(page.clone())) {
+            lost = Some(error);
+        }
+    });
+    if let Some(error) = lost {
+        return Err(error);
+    }
+    say(out, &Message::Outcome(outcome.clone()))?;
+    Ok(outcome)
+}
+
+fn say(out: &mut dyn Write, message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_string(message)?;
+    line.push('\n');
+    out.write_all(line.as_bytes())?;
+    out.flush()
+}
+
+/// The parent's part: runs `command`, whose process calls [`perform`] with its standard output, as `user` if one is given (which needs root).
+///
+/// # Errors
+/// The child could not be started, ended early, or said something else.
+pub fn supervise(
+    command: &mut Command,
+    user: Option<User>,
+    mut page_done: impl FnMut(&Page),
+) -> Result<Outcome, ChildError> {
+    if let Some(User { uid, gid }) = user {
+        // As root this also drops all supplementary groups.
+        command.uid(uid).gid(gid);
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let output = child
+        .stdout
+        .take()
+        .expect("standard output was asked for as a pipe");
+    let mut outcome = None;
+    let mut heard = Ok(());
+    for line in BufReader::new(output).lines() {
+        heard = line
+            .map_err(ChildError::Io)
+            .and_then(|line| match serde_json::from_str(&line) {
+                Ok(Message::Page(page)) => Ok(page_done(&page)),
+                Ok(Message::Outcome(done)) => Ok(drop(outcome.replace(done))),
+                Err(_) => Err(ChildError::Unexpected(line)),
+            });
+        if heard.is_err() {
+            // It is ours, and nothing that it could still say is of use.
+            child.kill()?;
+            break;
+        }
+    }
+    let status = child.wait()?;
+    heard?;
+    match outcome {
+        Some(outcome) => Ok(outcome),
+        None => Err(ChildError::Ended(status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn pages_and_outcome_are_heard() {
+        let outcome = Outcome {
+            operations: 7,
+            wrong: 1,
+            described: vec!["x".into()],
+            ..Outcome::default()
+        };
+        let mut said = Vec::new();
+        say(
+            &mut said,
+            &Message::Page(Page {
+                operations: 3,
+                seconds: 0.5,
+            }),
+        )
+        .unwrap();
+        say(&mut said, &Message::Outcome(outcome.clone())).unwrap();
+        let script = format!("printf '%s' '{}'", String::from_utf8(said).unwrap());
+        let mut pages = 0;
+        assert_eq!(
+            supervise(&mut shell(&script), None, |page| pages += page.operations).unwrap(),
+            outcome
+        );
+        assert_eq!(pages, 3);
+    }
+
+    #[test]
+    fn a_child_that_fails_or_babbles_is_an_error() {
+        assert!(matches!(
+            supervise(&mut shell("exit 3"), None, |_| ()),
+            Err(ChildError::Ended(_))
+        ));
+        assert!(matches!(
+            supervise(&mut shell("echo hello; sleep 60"), None, |_| ()),
+            Err(ChildError::Unexpected(_))
+        ));
+        assert!(matches!(
+            supervise(&mut Command::new("/nonexistent"), None, |_| ()),
+            Err(ChildError::Io(_))
+        ));
+    }
+}

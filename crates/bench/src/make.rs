@@ -1,0 +1,291 @@
+//! Makes a workload's tree below a directory, and checks that one is there.
+//!
+//! Files belong to whoever makes them and may be read by everybody, whatever the umask: a replay runs as another user.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use indicatif::ProgressBar;
+
+use crate::content::Content;
+use crate::tree::{Entry, Kind, Tree};
+
+/// Bytes written by one system call; a multiple of the content's period.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Why a tree could not be made, or is not the one that it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeError {
+    /// A system call failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// On which path.
+        path: PathBuf,
+        /// How.
+        source: io::Error,
+    },
+    /// There is something else at a path of the tree.
+    #[error("{}: not what the tree has there ({wanted})", path.display())]
+    Different {
+        /// At which path.
+        path: PathBuf,
+        /// What should be there.
+        wanted: String,
+    },
+}
+
+/// Makes `tree` below `top` with `jobs` threads; what is there already is written again. `progress` counts entries; its length is set here.
+///
+/// # Errors
+/// The first system call that failed. What was made until then stays.
+pub fn make(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
+    progress.set_length(tree.entries().len() as u64);
+    make_directory(top)?;
+    for entry in tree
+        .entries()
+        .iter()
+        .filter(|entry| entry.kind == Kind::Directory)
+    {
+        make_directory(&top.join(&entry.path))?;
+        progress.inc(1);
+    }
+    let others: Vec<_> = tree
+        .entries()
+        .iter()
+        .filter(|entry| entry.kind != Kind::Directory)
+        .collect();
+    in_parallel(&others, jobs, &|entry, buffer| {
+        let path = top.join(&entry.path);
+        match &entry.kind {
+            Kind::File { size } => write_file(&path, Content::of(entry.path.as_bytes()), *size, buffer),
+            Kind::Link { target } => make_link(&path, target),
+            Kind::Directory => Ok(()),
+        }
+        .map_err(|source| MakeError::Io { path, source })?;
+        progress.inc(1);
+        Ok(())
+    })
+}
+
+/// Makes `tree` at `top` unless it is there; appears there complete or not at all.
+///
+/// # Errors
+/// The first system call that failed; what was made until then is removed.
+pub fn make_once(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
+    if check(tree, top).is_ok() {
+        return Ok(());
+    }
+    let partial = top.with_extension(format!("partial-{}", std::process::id()));
+    let failed = |path: &Path, source| MakeError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = top.parent() {
+        fs::create_dir_all(parent).map_err(|source| failed(parent, source))?;
+    }
+    let made = make(tree, &partial, jobs, progress).and_then(|()| {
+        // What is at `top` now is not the tree: an older version's, or somebody removed files of it.
+        match fs::remove_dir_all(top) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(top, error)),
+            _ => {}
+        }
+        match fs::rename(&partial, top) {
+            // Another process was faster: its tree is as good.
+            Err(_) if check(tree, top).is_ok() => Ok(()),
+            renamed => renamed.map_err(|source| failed(top, source)),
+        }
+    });
+    // After success it is gone already, except where another process was faster.
+    let _ = fs::remove_dir_all(&partial);
+    made
+}
+
+/// Whether each entry of `tree` is below `top`, of the right kind and size.
+///
+/// # Errors
+/// The first entry that is missing or different.
+pub fn check(tree: &Tree, top: &Path) -> Result<(), MakeError> {
+    for entry in tree.entries() {
+        let path = top.join(&entry.path);
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => found,
+            Err(source) => return Err(MakeError::Io { path, source }),
+        };
+        let (right, wanted) = match &entry.kind {
+            Kind::Directory => (found.is_dir(), "a directory".to_owned()),
+            Kind::File { size } => (
+                found.is_file() && found.len() == *size,
+                format!("a file of {size} bytes"),
+            ),
+            Kind::Link { target } => (
+                fs::read_link(&path).is_ok_and(|is| is.as_os_str() == target.as_str()),
+                format!("a link to {target}"),
+            ),
+        };
+        if !right {
+            return Err(MakeError::Different { path, wanted });
+        }
+    }
+    Ok(())
+}
+
+/// Whether each file of `tree` below `top` has every byte that it should have; reads all of them. Counts files on `progress`.
+///
+/// # Errors
+/// The first entry that is missing or different.
+pub fn check_content(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
+    let files: Vec<_> = tree
+        .entries()
+        .iter()
+        .filter(|entry| matches!(entry.kind, Kind::File { .. }))
+        .collect();
+    progress.set_length(files.len() as u64);
+    in_parallel(&files, jobs, &|entry, _| {
+        let path = top.join(&entry.path);
+        let Kind::File { size } = entry.kind else {
+            return Ok(());
+        };
+        let bytes = fs::read(&path).map_err(|source| MakeError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        progress.inc(1);
+        if bytes.len() as u64 != size {
+            return Err(MakeError::Different {
+                path,
+                wanted: format!("{size} bytes, not {}", bytes.len()),
+            });
+        }
+        match Content::of(entry.path.as_bytes()).first_wrong(0, &bytes) {
+            None => Ok(()),
+            Some(at) => Err(MakeError::Different {
+                path,
+                wanted: format!("another byte at {at}"),
+            }),
+        }
+    })
+}
+
+fn in_parallel(
+    entries: &[&Entry],
+    jobs: usize,
+    work: &(impl Fn(&Entry, &mut Vec<u8>) -> Result<(), MakeError> + Sync),
+) -> Result<(), MakeError> {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let one_thread = || {
+            let mut buffer = Vec::new();
+            // Relaxed: the counter only hands out numbers, the entries were there before the threads.
+            while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = work(entry, &mut buffer) {
+                    next.store(entries.len(), Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(one_thread)).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("the work does not panic"))
+            .fold(Ok(()), Result::and)
+    })
+}
+
+fn make_directory(path: &Path) -> Result<(), MakeError> {
+    let made =
+        fs::create_dir_all(path).and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)));
+    made.map_err(|source| MakeError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write_file(path: &Path, content: Content, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut left = size;
+    while left > 0 {
+        let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        buffer.resize(piece, 0);
+        content.fill(size - left, buffer);
+        file.write_all(buffer)?;
+        left -= piece as u64;
+    }
+    file.set_permissions(Permissions::from_mode(0o644))
+}
+
+fn make_link(path: &Path, target: &str) -> io::Result<()> {
+    match std::os::unix::fs::symlink(target, path) {
+        Err(error)
+            if error.kind() == io::ErrorKind::AlreadyExists && fs::read_link(path)?.as_os_str() == target =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use super::*;
+
+    const TREE: &str =
+        "d empty\nf 0 nothing\nf 3000000 deep/er/large\nf 64 exact\nf 65 more\nl large deep/er/link\n";
+
+    fn tree() -> Tree {
+        Tree::parse(TREE.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_tree_that_was_made_checks_and_every_change_is_found() {
+        let top = tempfile::tempdir().unwrap();
+        let (tree, hidden) = (tree(), ProgressBar::hidden());
+        assert!(check(&tree, top.path()).is_err(), "an empty directory is no tree");
+        make(&tree, top.path(), 3, &hidden).unwrap();
+        check(&tree, top.path()).unwrap();
+        check_content(&tree, top.path(), 3, &hidden).unwrap();
+        let large = top.path().join("deep/er/large");
+        let mut bytes = fs::read(&large).unwrap();
+        bytes[2_999_999] ^= 1;
+        fs::write(&large, &bytes).unwrap();
+        check(&tree, top.path()).unwrap();
+        let error = check_content(&tree, top.path(), 3, &hidden)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("2999999"), "{error}");
+        fs::write(&large, &bytes[1..]).unwrap();
+        assert!(check(&tree, top.path()).is_err());
+        make(&tree, top.path(), 1, &hidden).unwrap();
+        check_content(&tree, top.path(), 1, &hidden).unwrap();
+    }
+
+    #[test]
+    fn make_once_replaces_what_is_not_the_tree_and_leaves_the_tree_alone() {
+        let top = tempfile::tempdir().unwrap();
+        let at = top.path().join("some/where");
+        let (tree, hidden) = (tree(), ProgressBar::hidden());
+        make_once(&tree, &at, 2, &hidden).unwrap();
+        let made = fs::metadata(at.join("exact")).unwrap().modified().unwrap();
+        make_once(&tree, &at, 2, &hidden).unwrap();
+        assert_eq!(
+            fs::metadata(at.join("exact")).unwrap().modified().unwrap(),
+            made,
+            "it was made again"
+        );
+        fs::remove_file(at.join("exact")).unwrap();
+        fs::write(at.join("stranger"), "x").unwrap();
+        make_once(&tree, &at, 2, &hidden).unwrap();
+        check(&tree, &at).unwrap();
+        assert!(!at.join("stranger").exists());
+        assert_eq!(
+            fs::read_dir(top.path().join("some")).unwrap().count(),
+            1,
+            "a partial tree is left"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! A workload's tree in memory, for servers inside one process: the bytes follow from the paths and take no room.
+
+use std::sync::Arc;
+
+use curt_vfs::{Formula, MemoryOptions, MemoryVfs, Time, TreeBuilder};
+
+use crate::content::PathContent;
+use crate::tree::{Kind, Tree};
+
+impl Formula for PathContent {
+    fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]) {
+        Self::fill(*self, path, offset, buffer);
+    }
+}
+
+/// The tree as a file system in memory, whose entries all have the time `time` and may be read by everybody.
+///
+/// # Errors
+/// The file system's, where the options leave too little room.
+pub fn memory(tree: &Tree, options: MemoryOptions, time: Time) -> Result<MemoryVfs, rustix::io::Errno> {
+    let mut builder = TreeBuilder::new(options, Arc::new(PathContent), time);
+    for entry in tree.entries() {
+        let path = entry.path.as_bytes();
+        match &entry.kind {
+            Kind::Directory => builder.directory(path)?,
+            Kind::File { size } => builder.file(path, *size)?,
+            Kind::Link { target } => builder.symlink(path, target.as_bytes())?,
+        }
+    }
+    Ok(builder.build())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn the_page_tree_fits_into_memory() {
+        memory(
+            &Workload::Page.tree(),
+            MemoryOptions::default(),
+            Time {
+                seconds: 1,
+                nanoseconds: 0,
+            },
+        )
+        .unwrap();
+    }
+}

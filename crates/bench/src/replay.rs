@@ -1,0 +1,428 @@
+//! Performs a trace below a directory by system calls and checks everything that comes back.
+//!
+//! Invariant: what is compared was computed before the clock starts, so that a run measures the file system and not the checks. The one exception
+//! is the bytes read: each is compared as it comes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, accessat, openat, readlinkat, statat,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::content::Content;
+use crate::trace::{Expected, OpenId, Operation, PathId, PathOperation, Trace};
+use crate::tree::{Entry, Kind, Resolved, Tree};
+
+/// How many wrong results are described; all are counted.
+const DESCRIBED_MAX: usize = 5;
+/// Room for names of one getdents64(2).
+const NAMES_BYTES: usize = 64 << 10;
+
+/// What a replay came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Operations performed ([`Operation::operations`]).
+    pub operations: u64,
+    /// Results, sizes, names or bytes that were not what tree and trace say.
+    pub wrong: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// From the first operation to the last, pauses included, in seconds.
+    pub seconds: f64,
+    /// Each page view, where the trace has such.
+    pub pages: Vec<Page>,
+    /// The first few wrong results in words.
+    pub described: Vec<String>,
+}
+
+/// One page view of a replay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Page {
+    /// Operations performed.
+    pub operations: u64,
+    /// Its duration in seconds, without the pause after it.
+    pub seconds: f64,
+}
+
+/// What is known of a path before anything is asked.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    Nothing,
+    Directory(&'a str),
+    File { size: u64, content: Content },
+    Link(&'a str),
+}
+
+impl<'a> Known<'a> {
+    fn of(resolved: Option<Resolved<'a>>) -> Self {
+        match resolved {
+            None => Self::Nothing,
+            Some(Resolved::Entry(Entry {
+                kind: Kind::Link { target },
+                ..
+            })) => Self::Link(target),
+            Some(at) => match (at.file(), at.directory()) {
+                (Some((size, content)), _) => Self::File { size, content },
+                (None, Some(path)) => Self::Directory(path),
+                (None, None) => Self::Nothing,
+            },
+        }
+    }
+}
+
+/// An open file or directory of the trace.
+struct Open<'a> {
+    fd: OwnedFd,
+    known: Known<'a>,
+    path: PathId,
+    position: u64,
+}
+
+/// A trace that is ready to be performed below a directory.
+pub struct Replay<'a> {
+    trace: &'a Trace,
+    tree: &'a Tree,
+    top: OwnedFd,
+    /// By path: what it leads to with links followed, and without the last.
+    followed: Vec<Known<'a>>,
+    unfollowed: Vec<Known<'a>>,
+    open: Vec<Option<Open<'a>>>,
+    buffer: Vec<u8>,
+    outcome: Outcome,
+}
+
+impl<'a> Replay<'a> {
+    /// Opens the directory `top`, below which `tree` is.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
+    pub fn new(trace: &'a Trace, tree: &'a Tree, top: &Path) -> io::Result<Self> {
+        let known = |follow| {
+            (0..trace.paths_count()).map(move |path| Known::of(tree.resolve(trace.path_at(path), follow)))
+        };
+        let count = |operation: &Operation| {
+            if let Operation::Read { count, .. } = operation {
+                *count
+            } else {
+                0
+            }
+        };
+        let largest = trace.operations().iter().map(count).max().unwrap_or(0);
+        Ok(Self {
+            trace,
+            tree,
+            top: openat(
+                CWD,
+                top,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?,
+            followed: known(true).collect(),
+            unfollowed: known(false).collect(),
+            open: (0..trace.open_ids_count()).map(|_| None).collect(),
+            buffer: vec![0; largest as usize],
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// Performs all operations, waiting for `pause` between two pages. `page_done` is told of each page's end.
+    #[must_use]
+    pub fn run(mut self, pause: Duration, mut page_done: impl FnMut(&Page)) -> Outcome {
+        let start = Instant::now();
+        let (mut page_start, mut before) = (start, 0);
+        let mut end_page = |outcome: &mut Outcome, since: Instant, before: u64| {
+            if outcome.operations > before {
+                let page = Page {
+                    operations: outcome.operations - before,
+                    seconds: since.elapsed().as_secs_f64(),
+                };
+                page_done(&page);
+                outcome.pages.push(page);
+            }
+        };
+        for operation in self.trace.operations() {
+            self.outcome.operations += operation.operations();
+            match *operation {
+                Operation::Page => {
+                    end_page(&mut self.outcome, page_start, before);
+                    if self.outcome.operations > before {
+                        std::thread::sleep(pause);
+                    }
+                    (page_start, before) = (Instant::now(), self.outcome.operations);
+                }
+                Operation::Path { does, path, expected } => self.on_path(does, path, expected),
+                Operation::Read { open, count } => self.read(open, count),
+                Operation::List { open } => self.list(open),
+                Operation::Close { open } => drop(self.open[open.index()].take()),
+            }
+        }
+        end_page(&mut self.outcome, page_start, before);
+        self.outcome.seconds = start.elapsed().as_secs_f64();
+        self.outcome
+    }
+
+    fn on_path(&mut self, does: PathOperation, path: PathId, expected: Expected) {
+        let name = self.trace.path_for_system_call(path);
+        let result = match does {
+            PathOperation::Stat => statat(&self.top, name, AtFlags::empty()).map(|stat| self.compare(does, path, &stat)),
+            PathOperation::Lstat => {
+                statat(&self.top, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| self.compare(does, path, &stat))
+            }
+            PathOperation::Access => accessat(&self.top, name, Access::READ_OK, AtFlags::empty()),
+            PathOperation::Readlink => readlinkat(&self.top, name, Vec::new()).map(|target| {
+                if !matches!(self.unfollowed[path.index()], Known::Link(wanted) if target.as_bytes() == wanted.as_bytes()) {
+                    self.wrong(does, path, &"another target");
+                }
+            }),
+            PathOperation::OpenFile(open) => self.open(open, path, OFlags::empty()),
+            PathOperation::OpenDirectory(open) => self.open(open, path, OFlags::DIRECTORY),
+        };
+        if result.err() != errno(expected) {
+            let got: &dyn fmt::Display = if let Err(error) = &result { error } else { &"ok" };
+            self.wrong(does, path, &format_args!("wanted {}, got {got}", expected.word()));
+        }
+    }
+
+    fn open(&mut self, open: OpenId, path: PathId, flags: OFlags) -> Result<(), Errno> {
+        let name = self.trace.path_for_system_call(path);
+        let fd = openat(
+            &self.top,
+            name,
+            OFlags::RDONLY | OFlags::CLOEXEC | flags,
+            Mode::empty(),
+        )?;
+        self.open[open.index()] = Some(Open {
+            fd,
+            known: self.followed[path.index()],
+            path,
+            position: 0,
+        });
+        Ok(())
+    }
+
+    /// Compares what a stat said with what the tree says.
+    fn compare(&mut self, does: PathOperation, path: PathId, stat: &Stat) {
+        let known = if does == PathOperation::Lstat {
+            &self.unfollowed
+        } else {
+            &self.followed
+        }[path.index()];
+        let (is, size) = (
+            FileType::from_raw_mode(stat.st_mode),
+            u64::try_from(stat.st_size).unwrap_or(u64::MAX),
+        );
+        let right = match known {
+            Known::Directory(_) => is == FileType::Directory,
+            Known::File { size: wanted, .. } => is == FileType::RegularFile && size == wanted,
+            Known::Link(target) => is == FileType::Symlink && size == target.len() as u64,
+            Known::Nothing => false,
+        };
+        if !right {
+            self.wrong(does, path, &format_args!("it is {is:?} of {size} bytes"));
+        }
+    }
+
+    fn read(&mut self, open: OpenId, count: u32) {
+        // An open that went wrong was counted; what follows from it is counted as wrong as well.
+        let Some(file) = &mut self.open[open.index()] else {
+            return self.nothing_open("read");
+        };
+        if count == 0 {
+            return;
+        }
+        let path = file.path;
+        let Known::File { size, content } = file.known else {
+            return self.wrong("read", path, &"the tree has no file there");
+        };
+        let wanted = u64::from(count).min(size.saturating_sub(file.position));
+        match rustix::io::read(&file.fd, &mut self.buffer[..count as usize]) {
+            Err(error) => self.wrong("read", path, &error),
+            Ok(got) => {
+                let position = file.position;
+                file.position += got as u64;
+                self.outcome.bytes += got as u64;
+                if got as u64 != wanted {
+                    self.wrong(
+                        "read",
+                        path,
+                        &format_args!("{got} bytes at {position}, wanted {wanted}"),
+                    );
+                }
+                if let Some(at) = content.first_wrong(position, &self.buffer[..got]) {
+                    self.wrong(
+                        "read",
+                        path,
+                        &format_args!("a wrong byte at {}", position + at as u64),
+                    );
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, open: OpenId) {
+        let Some(directory) = &self.open[open.index()] else {
+            return self.nothing_open("list");
+        };
+        let path = directory.path;
+        let Known::Directory(at) = directory.known else {
+            return self.wrong("list", path, &"the tree has no directory there");
+        };
+        match names(&directory.fd) {
+            Err(error) => self.wrong("list", path, &error),
+            Ok(names) => {
+                let wanted: BTreeSet<_> = self
+                    .tree
+                    .children(at)
+                    .into_iter()
+                    .flatten()
+                    .map(|child| child.name().as_bytes().to_vec())
+                    .collect();
+                // Compared with the count as well: a name that is listed twice is wrong.
+                if names.len() != wanted.len() || names.into_iter().collect::<BTreeSet<_>>() != wanted {
+                    self.wrong("list", path, &"other names");
+                }
+            }
+        }
+    }
+
+    fn nothing_open(&mut self, does: &str) {
+        self.outcome.wrong += 1;
+        if self.outcome.described.len() < DESCRIBED_MAX {
+            self.outcome
+                .described
+                .push(format!("{does}: its open had failed"));
+        }
+    }
+
+    fn wrong(&mut self, does: impl fmt::Debug, path: PathId, what: &dyn fmt::Display) {
+        self.outcome.wrong += 1;
+        if self.outcome.described.len() < DESCRIBED_MAX {
+            self.outcome
+                .described
+                .push(format!("{does:?} {}: {what}", self.trace.path(path)));
+        }
+    }
+}
+
+/// All names of a directory but `.` and `..`.
+fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut buffer = [MaybeUninit::uninit(); NAMES_BYTES];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next() {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The error that stands for an expectation; `None`: success.
+fn errno(expected: Expected) -> Option<Errno> {
+    match expected {
+        Expected::Success => None,
+        Expected::NotFound => Some(Errno::NOENT),
+        Expected::Invalid => Some(Errno::INVAL),
+        Expected::NotDirectory => Some(Errno::NOTDIR),
+        Expected::AccessDenied => Some(Errno::ACCESS),
+        Expected::TooManyLinks => Some(Errno::LOOP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use std::fs;
+
+    use indicatif::ProgressBar;
+
+    use super::*;
+    use crate::make::make;
+
+    const TREE: &str = "f 100 a/one\nf 5000 a/two\nd a/sub\nl one a/link\n";
+    const TRACE: &str = "page\nstat a/one ok\nlstat a/link ok\nstat a/link ok\nreadlink a/link ok\nreadlink a EINVAL\nstat a/no ENOENT\n\
+                         access a/one ok\nstat a/one/x ENOTDIR\npage\nopen 0 a/two r ok\nread 0 4096\nread 0 4096\nread 0 0\nclose 0\n\
+                         open 1 a dir ok\nlist 1\nclose 1\nopen 2 a/link r ok\nread 2 7\n";
+
+    fn outcome(spoil: impl FnOnce(&Path)) -> Outcome {
+        let top = tempfile::tempdir().unwrap();
+        let tree = Tree::parse(TREE.as_bytes()).unwrap();
+        let trace = Trace::parse(TRACE.as_bytes()).unwrap();
+        make(&tree, top.path(), 1, &ProgressBar::hidden()).unwrap();
+        spoil(top.path());
+        Replay::new(&trace, &tree, top.path())
+            .unwrap()
+            .run(Duration::ZERO, |_| ())
+    }
+
+    #[test]
+    fn a_right_tree_gives_no_wrong_result() {
+        let outcome = outcome(|_| ());
+        assert_eq!(
+            (outcome.wrong, outcome.operations, outcome.bytes),
+            (0, 19, 5007),
+            "{:?}",
+            outcome.described
+        );
+        assert_eq!(
+            outcome
+                .pages
+                .iter()
+                .map(|page| page.operations)
+                .collect::<Vec<_>>(),
+            [8, 11]
+        );
+    }
+
+    /// Each spoiled tree has to be noticed: a check that cannot fail checks nothing.
+    #[test]
+    fn every_difference_is_counted() {
+        type Spoil = fn(&Path);
+        let spoils: [(&str, u64, Spoil); 7] = [
+            ("a byte", 1, |top| {
+                let mut bytes = fs::read(top.join("a/two")).unwrap();
+                bytes[4500] ^= 1;
+                fs::write(top.join("a/two"), bytes).unwrap();
+            }),
+            ("a size", 1, |top| {
+                fs::write(top.join("a/two"), &fs::read(top.join("a/two")).unwrap()[..4999]).unwrap()
+            }),
+            ("a missing file", 5, |top| {
+                fs::remove_file(top.join("a/two")).unwrap()
+            }),
+            ("a name too many", 1, |top| {
+                fs::write(top.join("a/stranger"), "").unwrap()
+            }),
+            ("a file that should not be", 2, |top| {
+                fs::write(top.join("a/no"), "").unwrap()
+            }),
+            ("a link elsewhere", 4, |top| {
+                fs::remove_file(top.join("a/link")).unwrap();
+                std::os::unix::fs::symlink("two", top.join("a/link")).unwrap();
+            }),
+            ("a directory for a file", 6, |top| {
+                fs::remove_file(top.join("a/one")).unwrap();
+                fs::create_dir(top.join("a/one")).unwrap();
+            }),
+        ];
+        for (what, at_least, spoil) in spoils {
+            let outcome = outcome(spoil);
+            assert!(
+                outcome.wrong >= at_least.min(3),
+                "{what}: {} {:?}",
+                outcome.wrong,
+                outcome.described
+            );
+        }
+    }
+}

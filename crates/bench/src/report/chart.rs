@@ -1,0 +1,166 @@
+//! Runs as bars, each stacked of its procedures, in SVG.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::{Column, PROCEDURES};
+
+/// The picture's size in pixels.
+const SIZE: (u32, u32) = (960, 540);
+/// Each procedure that is worth a colour of its own; all others share the last.
+const COLOURS: [(&str, RGBColor); 6] = [
+    ("GETATTR", RGBColor(0x4c, 0x72, 0xb0)),
+    ("LOOKUP", RGBColor(0x55, 0xa8, 0x68)),
+    ("ACCESS", RGBColor(0xc4, 0x4e, 0x52)),
+    ("READ", RGBColor(0x81, 0x72, 0xb2)),
+    ("READDIRPLUS", RGBColor(0xcc, 0xb9, 0x74)),
+    ("others", RGBColor(0x8c, 0x8c, 0x8c)),
+];
+
+/// Why no picture came of it.
+#[derive(Debug, thiserror::Error)]
+#[error("the chart cannot be drawn: {0}")]
+pub struct ChartError(String);
+
+/// The requests of each run as a stacked bar, as the text of an SVG file.
+///
+/// # Errors
+/// There is no run, or the drawing library's own.
+pub fn bars(title: &str, columns: &[Column]) -> Result<String, ChartError> {
+    let most = columns
+        .iter()
+        .map(|column| column.rpc.total())
+        .max()
+        .ok_or_else(|| ChartError("no run".into()))?;
+    let mut svg = String::new();
+    draw(title, columns, most.max(1), &mut svg).map_err(|error| ChartError(error.to_string()))?;
+    Ok(svg)
+}
+
+fn draw(
+    title: &str,
+    columns: &[Column],
+    most: u64,
+    svg: &mut String,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let bars_count = u32::try_from(columns.len())?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(title, ("sans-serif", 22))
+        .margin(16)
+        .x_label_area_size(34)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..f64::from(bars_count), 0..most + most / 8)?;
+    let name = |x: &f64| {
+        columns
+            .get(index_at(*x))
+            .map_or_else(String::new, |column| column.title.clone())
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(columns.len() * 2 + 1)
+        .x_label_formatter(&|x| {
+            if (x.fract() - 0.5).abs() < 0.01 {
+                name(x)
+            } else {
+                String::new()
+            }
+        })
+        .y_desc("requests")
+        .draw()?;
+    for (rank, (procedure, colour)) in COLOURS.into_iter().enumerate() {
+        let pieces = columns.iter().zip(0_u32..).map(|(column, number)| {
+            let below: u64 = COLOURS[..rank]
+                .iter()
+                .map(|(name, _)| requests(column, name))
+                .sum();
+            let (left, right) = (f64::from(number) + 0.2, f64::from(number) + 0.8);
+            Rectangle::new(
+                [(left, below), (right, below + requests(column, procedure))],
+                colour.filled(),
+            )
+        });
+        chart
+            .draw_series(pieces)?
+            .label(procedure)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+    }
+    let style = TextStyle::from(("sans-serif", 16)).pos(Pos::new(HPos::Center, VPos::Bottom));
+    chart.draw_series(columns.iter().zip(0_u32..).map(|(column, number)| {
+        let total = column.rpc.total();
+        Text::new(
+            total.to_string(),
+            (f64::from(number) + 0.5, total + most / 80),
+            style.clone(),
+        )
+    }))?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE)
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
+
+/// The bar that a point of the x axis belongs to.
+fn index_at(x: f64) -> usize {
+    (0..64).take_while(|number| f64::from(*number) + 1.0 <= x).count()
+}
+
+fn requests(column: &Column, procedure: &str) -> u64 {
+    if procedure != "others" {
+        return column.rpc.of(procedure);
+    }
+    let own = |name: &&str| COLOURS.iter().any(|(coloured, _)| coloured == name);
+    PROCEDURES
+        .iter()
+        .filter(|name| !own(name))
+        .map(|name| column.rpc.of(name))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use super::*;
+    use crate::report::RpcCounts;
+
+    #[test]
+    fn every_bar_says_its_total_and_its_options() {
+        let column = |title: &str, reads| Column {
+            title: title.into(),
+            rpc: RpcCounts::from_names([("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]).unwrap(),
+            pages: Vec::new(),
+        };
+        let svg = bars("page", &[column("defaults", 900), column("noaccesscheck", 300)]).unwrap();
+        for text in ["941", "341", "defaults", "noaccesscheck", "page"] {
+            assert!(
+                svg.contains(&format!(">\n{text}\n<")) || svg.contains(&format!(">{text}<")),
+                "{text} is not in {svg}"
+            );
+        }
+        assert!(bars("nothing", &[]).is_err());
+    }
+
+    #[test]
+    fn colours_cover_every_request() {
+        let rpc =
+            RpcCounts::from_names(PROCEDURES.iter().zip(1..).map(|(name, count)| (*name, count))).unwrap();
+        let column = Column {
+            title: String::new(),
+            rpc,
+            pages: Vec::new(),
+        };
+        assert_eq!(
+            COLOURS
+                .iter()
+                .map(|(name, _)| requests(&column, name))
+                .sum::<u64>(),
+            column.rpc.total()
+        );
+    }
+}
