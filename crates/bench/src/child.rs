@@ -100,13 +100,12 @@ pub fn supervise(
     let mut outcome = None;
     let mut heard = Ok(());
     for line in BufReader::new(output).lines() {
-        heard = line
-            .map_err(ChildError::Io)
-            .and_then(|line| match serde_json::from_str(&line) {
-                Ok(Message::Page(page)) => Ok(page_done(&page)),
-                Ok(Message::Outcome(done)) => Ok(drop(outcome.replace(done))),
-                Err(_) => Err(ChildError::Unexpected(line)),
-            });
+        let message = line.map_err(ChildError::Io);
+        match message.and_then(|line| serde_json::from_str(&line).map_err(|_| ChildError::Unexpected(line))) {
+            Ok(Message::Page(page)) => page_done(&page),
+            Ok(Message::Outcome(done)) => outcome = Some(done),
+            Err(error) => heard = Err(error),
+        }
         if heard.is_err() {
             // It is ours, and nothing that it could still say is of use.
             child.kill()?;
