@@ -22,11 +22,11 @@ pub trait Controlled: Send + Sync {
     /// The mount and what it did.
     fn report(&self) -> MountReport;
 
-    /// Changes options while mounted; returns all that are then in force.
+    /// Changes options while mounted; returns all that are then in force. `table`: /run/mount/utab shows them, too.
     ///
     /// # Errors
     /// A sentence for the user: which option cannot change, and what to do instead. Nothing has changed then.
-    fn remount(&self, options: &str) -> Result<String, String>;
+    fn remount(&self, options: &str, table: bool) -> Result<String, String>;
 }
 
 /// A control socket that is listened on; dropped, its file is removed.
@@ -87,7 +87,8 @@ fn serve(mut peer: &UnixStream, mount: &dyn Controlled) -> io::Result<()> {
     BufReader::new(peer.take(QUESTION_MAX)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
         Ok(Question::Report) => Answer::Report(Box::new(mount.report())),
-        Ok(Question::Remount { options }) if may_change(peer)? => match mount.remount(&options) {
+        Ok(Question::Remount { options, table }) if may_change(peer)? => match mount.remount(&options, table)
+        {
             Ok(options) => Answer::Remounted(options),
             Err(why) => Answer::Refused(why),
         },

@@ -15,6 +15,8 @@ pub enum Question {
     Remount {
         /// An option string.
         options: String,
+        /// Whether /run/mount/utab shall show them.
+        table: bool,
     },
 }
 

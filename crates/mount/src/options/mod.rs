@@ -3,18 +3,22 @@
 //! [`table`] has a row for each option and says what becomes of it; nothing is ignored in silence but what mount(8)
 //! reads for itself. [`parse`] turns an option string into [`Settings`] and the remarks a user should see.
 
+mod remount;
 mod row;
 mod settings;
+mod shown;
 mod source;
 mod table;
 mod values;
 mod words;
 
+pub use remount::remounted;
 pub use row::{Row, Takes, Verdict};
 pub use settings::{
     Allow, Atime, GenericSettings, LocalLocks, MemorySettings, Security, ServerSettings, Settings,
     TransportSettings,
 };
+pub use shown::shown;
 pub use source::{Source, SourceError};
 pub use table::TABLE;
 pub use words::{Word, split};
