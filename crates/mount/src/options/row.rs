@@ -27,7 +27,7 @@ pub enum Takes {
 }
 
 /// Sets what an option says, or tells what value it takes.
-pub type Apply = fn(&mut Settings, &str) -> Result<(), String>;
+pub(super) type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// What becomes of an option.
 #[derive(Debug, Clone, Copy)]

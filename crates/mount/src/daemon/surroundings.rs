@@ -1,0 +1,27 @@
+//! What a daemon that the kernel depends on asks of the system before it starts threads.
+
+use std::path::Path;
+
+use tracing::debug;
+
+/// As sshd and udevd: the last to be killed when memory is short, but one (-1000 is never).
+const OOM_SCORE_ADJ: &str = "-900";
+
+/// Asks for what keeps a file system's daemon alive when memory is short. A refusal only means less safety.
+pub(super) fn prepare() {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ) {
+        debug!(%error, "oom_score_adj stays as it is: the kernel may end this mount when memory is short");
+    }
+    // PR_SET_IO_FLUSHER: writing back must not wait for itself when it needs memory.
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        debug!(%error, "PR_SET_IO_FLUSHER is refused: writing may wait for memory that waits for writing");
+    }
+}
+
+/// Lets the kernel read ahead `bytes` on the mount's device: 128 KiB, its default, are a fraction of one READ.
+pub(super) fn set_read_ahead(device: (u32, u32), bytes: u64) {
+    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.0, device.1);
+    if let Err(error) = std::fs::write(Path::new(&path), (bytes / 1024).to_string()) {
+        debug!(%error, path, "the kernel's read-ahead stays as it is");
+    }
+}

@@ -1,0 +1,82 @@
+//! Where log lines go: standard error in the foreground, the system log or a file in the background.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Where log lines go.
+#[derive(Debug, Clone)]
+pub(crate) enum Destination {
+    /// Standard error, with times.
+    StandardError,
+    /// The system log (`/dev/log`), as facility daemon.
+    SystemLog,
+    /// A file that is appended to.
+    File(std::path::PathBuf),
+}
+
+/// Sends this process's log lines to `destination`. `RUST_LOG` chooses what is said; without it `level` does.
+pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
+    let filter = EnvFilter::try_from_default_env()
+        .or_else(|_| EnvFilter::try_new(level))
+        .map_err(io::Error::other)?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(false);
+    let started = match destination {
+        Destination::StandardError => lines.with_writer(io::stderr).try_init(),
+        Destination::SystemLog => lines.without_time().with_writer(SystemLog::connect()).try_init(),
+        Destination::File(path) => lines.with_writer(Arc::new(open(path)?)).try_init(),
+    };
+    started.map_err(io::Error::other)
+}
+
+fn open(path: &Path) -> io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// The system log. Where nobody listens there, lines are dropped: a mount must not end for its log's sake.
+#[derive(Debug, Clone)]
+struct SystemLog(Option<Arc<UnixDatagram>>);
+
+impl SystemLog {
+    fn connect() -> Self {
+        let connected = UnixDatagram::unbound().and_then(|socket| {
+            socket.connect("/dev/log")?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Self(connected.ok().map(Arc::new))
+    }
+}
+
+impl MakeWriter<'_> for SystemLog {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for SystemLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // Facility daemon (3), severity notice (5): RFC 3164, section 4.1.1.
+        const PRIORITY: u8 = 3 << 3 | 5;
+        if let Some(socket) = &self.0 {
+            let text = String::from_utf8_lossy(line);
+            let datagram = format!("<{PRIORITY}>curt[{}]: {}", std::process::id(), text.trim_end());
+            // A full or restarting log loses lines; nothing waits for it.
+            let _ = socket.send(datagram.as_bytes());
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! `curt mount`, and the helper that mount(8) calls: arguments, the fork into the background, exit statuses.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use curt_mount::control::{self, Answer, AskError, Question};
+use curt_mount::daemon::{self, Plan, Progress};
+use curt_mount::helper::{Arguments, ExitStatus, Failure};
+use curt_mount::options::{self, OptionError, Parsed, Remark, Source};
+
+use crate::logs;
+
+/// What `curt mount` takes.
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "The options are those of nfs(5) and mount(8), and accesscheck, noaccesscheck, sloppycto=N, negnametimeo=N, \
+                  nametimeo=N, nonegnamecache, neg_racy_guard=auto|on|off, names_max=N, dirty_max=SIZE.\n\n\
+                  fstab: server:/path /mnt curt _netdev,noaccesscheck,sloppycto=3 0 0\n\n\
+                  Exit status, as of mount(8): 0 mounted; 1 wrong invocation; 2 system error; 4 internal error; 8 interrupted; \
+                  16 /run/mount/utab not written; 32 not mounted."
+)]
+pub(crate) struct MountArguments {
+    /// What to mount: SERVER:/PATH, [IPv6]:/PATH or nfs://SERVER[:PORT]/PATH
+    source: String,
+    /// Where to mount it
+    target: PathBuf,
+    /// Mount options, comma-separated; may be given again
+    #[arg(short, long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// Check everything, mount nothing
+    #[arg(short, long)]
+    fake: bool,
+    /// Leave /run/mount/utab alone
+    #[arg(short, long)]
+    no_table: bool,
+    /// Warn of unknown options instead of refusing them
+    #[arg(short, long)]
+    sloppy: bool,
+    /// Say more
+    #[arg(short, long)]
+    verbose: bool,
+    /// Mount in the mount namespace of this process id, or in the one at this path
+    #[arg(short = 'N', long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Append log lines to this file instead of the system log
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// What is logged without RUST_LOG: error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// Tell the parent over standard output when the mount is live
+    #[arg(long, hide = true)]
+    ready_to_parent: bool,
+}
+
+/// What a background process says first when the mount is live. Instead of it comes [`RETRYING`] or an exit status, and
+/// behind that a line of text for the user.
+const READY: &str = "ready";
+
+/// What it says when the server is not there and it goes on trying (`bg`).
+const RETRYING: &str = "retrying";
+
+/// Runs `curt mount`.
+pub(crate) fn run(arguments: MountArguments) -> ExitCode {
+    finish("curt mount", attempt("curt mount", &arguments))
+}
+
+/// Runs as mount(8)'s helper: `mount.curt SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]`.
+pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
+    let parsed = match Arguments::parse(words) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            return finish(
+                name,
+                Err(Failure::lasting(ExitStatus::Usage, error.to_string(), "")),
+            );
+        }
+    };
+    if parsed.help || parsed.version {
+        println!("{name} {}", env!("CARGO_PKG_VERSION"));
+        println!(
+            "usage: {name} SERVER:/PATH DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]; the options: curt mount --help"
+        );
+        return ExitCode::SUCCESS;
+    }
+    let arguments = MountArguments {
+        source: parsed.source,
+        target: parsed.target,
+        options: vec![parsed.options],
+        foreground: false,
+        fake: parsed.fake,
+        no_table: parsed.no_table,
+        sloppy: false,
+        verbose: parsed.verbose,
+        namespace: parsed.namespace,
+        log: None,
+        log_level: "info".to_owned(),
+        ready_to_parent: false,
+    };
+    finish(name, attempt(name, &arguments))
+}
+
+fn finish(name: &str, outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.what.is_empty() {
+                eprintln!("{name}: {failure}");
+            }
+            ExitCode::from(failure.status as u8)
+        }
+    }
+}
+
+fn attempt(name: &str, arguments: &MountArguments) -> Result<(), Failure> {
+    let options = option_string(arguments);
+    let parsed = options::parse(&options).map_err(|error| refused(&error))?;
+    if !arguments.ready_to_parent {
+        remarks(name, &parsed, arguments.verbose);
+    }
+    if parsed.settings.generic.remount {
+        return remount(arguments, &options);
+    }
+    let source = Source::parse(&arguments.source).map_err(|error| {
+        Failure::lasting(
+            ExitStatus::Usage,
+            format!("{}: {error}", arguments.source),
+            "write it as server:/path",
+        )
+    })?;
+    let plan = Plan {
+        source,
+        target: arguments.target.clone(),
+        settings: parsed.settings,
+        table: !arguments.no_table,
+        namespace: arguments.namespace.clone(),
+        verbose: arguments.verbose,
+    };
+    if arguments.fake {
+        return daemon::check(&plan);
+    }
+    if arguments.foreground || arguments.ready_to_parent {
+        let destination = match &arguments.log {
+            Some(path) => logs::Destination::File(path.clone()),
+            None if arguments.ready_to_parent => logs::Destination::SystemLog,
+            None => logs::Destination::StandardError,
+        };
+        logs::start(&destination, &arguments.log_level).map_err(|error| {
+            Failure::lasting(
+                ExitStatus::System,
+                format!("the log cannot be opened: {error}"),
+                "",
+            )
+        })?;
+        return serve(&plan, arguments.ready_to_parent);
+    }
+    in_background(name, arguments, &plan)
+}
+
+fn option_string(arguments: &MountArguments) -> String {
+    let mut options = arguments.options.join(",");
+    if arguments.sloppy {
+        options.push_str(",sloppy");
+    }
+    options
+}
+
+fn refused(error: &OptionError) -> Failure {
+    Failure::lasting(ExitStatus::Usage, error.to_string(), "")
+}
+
+fn remarks(name: &str, parsed: &Parsed, verbose: bool) {
+    for remark in &parsed.remarks {
+        match remark {
+            Remark::Ignored { option, why } if verbose => eprintln!("{name}: {option}: ignored, {why}"),
+            Remark::Ignored { .. } => {}
+            Remark::Warning { option, differs } => eprintln!("{name}: warning: {option}: {differs}"),
+        }
+    }
+}
+
+fn remount(arguments: &MountArguments, options: &str) -> Result<(), Failure> {
+    let not_done = |error: AskError| {
+        let status = if matches!(error, AskError::Refused(_)) {
+            ExitStatus::Usage
+        } else {
+            ExitStatus::Failed
+        };
+        Failure::lasting(status, error.to_string(), "")
+    };
+    let (socket, _) = control::find(&control::directory(), &arguments.target).map_err(not_done)?;
+    if arguments.fake {
+        return Ok(());
+    }
+    let question = Question::Remount {
+        options: options.to_owned(),
+        table: !arguments.no_table,
+    };
+    match control::ask(&socket, &question).map_err(not_done)? {
+        Answer::Remounted(_) => Ok(()),
+        Answer::Refused(why) => Err(not_done(AskError::Refused(why))),
+        Answer::Report(_) => Err(not_done(AskError::Answer)),
+    }
+}
+
+/// Serves a mount in this process until it is unmounted.
+fn serve(plan: &Plan, tell_parent: bool) -> Result<(), Failure> {
+    let outcome = daemon::run(plan, &|progress| {
+        if tell_parent {
+            match progress {
+                Progress::Live => tell(READY, ""),
+                Progress::Retrying(failure) => tell(RETRYING, &failure.what),
+            }
+        }
+    });
+    match outcome {
+        // The parent prints it, for its standard error is the user's. Once it has heard that all is well it is gone.
+        Err(failure) if tell_parent => {
+            tell(&(failure.status as u8).to_string(), &failure.to_string());
+            Err(Failure {
+                what: String::new(),
+                ..failure
+            })
+        }
+        other => other,
+    }
+}
+
+/// Tells the parent; from then on standard output and error lead nowhere, for the caller's pipe must see its end.
+fn tell(word: &str, text: &str) {
+    // A parent that is gone needs no word.
+    let _ = std::io::stdout().write_all(format!("{word}\n{text}\n").as_bytes());
+    let _ = std::io::stdout().flush();
+    if let Ok(nowhere) = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
+        // These fail only for lack of descriptors, and then the old ones stay.
+        let _ = rustix::stdio::dup2_stdout(&nowhere);
+        let _ = rustix::stdio::dup2_stderr(&nowhere);
+    }
+}
+
+/// Mounts in a process of its own and waits until the mount is live, has failed, or is tried again (`bg`).
+fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<(), Failure> {
+    daemon::check(plan)?;
+    let system = |error: std::io::Error| {
+        Failure::lasting(
+            ExitStatus::System,
+            format!("the background process cannot be started: {error}"),
+            "",
+        )
+    };
+    let mut child = background_command(arguments)
+        .map_err(system)?
+        .spawn()
+        .map_err(system)?;
+    let mut said = String::new();
+    if let Some(mut output) = child.stdout.take() {
+        output.read_to_string(&mut said).map_err(system)?;
+    }
+    let (word, text) = said.split_once('\n').unwrap_or((&said, ""));
+    match word {
+        READY => Ok(()),
+        RETRYING => {
+            eprintln!(
+                "{name}: {}\n{name}: trying again in the background",
+                text.trim_end()
+            );
+            Ok(())
+        }
+        status => {
+            let status = status.parse().ok().and_then(ExitStatus::of);
+            let text = if text.is_empty() {
+                "the background process ended without a word; look into its log"
+            } else {
+                text
+            };
+            Err(Failure::lasting(
+                status.unwrap_or(ExitStatus::Internal),
+                text.trim_end(),
+                "",
+            ))
+        }
+    }
+}
+
+/// This program again, as the process that stays. It is not forked, for a fork of a program that has threads, or will have
+/// them, may hold locks that nobody opens.
+fn background_command(arguments: &MountArguments) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("mount")
+        .arg("--ready-to-parent")
+        .args(["--log-level", &arguments.log_level]);
+    if let Some(log) = &arguments.log {
+        command.arg("--log").arg(std::path::absolute(log)?);
+    }
+    if let Some(namespace) = &arguments.namespace {
+        command.args(["--namespace", namespace]);
+    }
+    if arguments.no_table {
+        command.arg("--no-table");
+    }
+    if arguments.verbose {
+        command.arg("--verbose");
+    }
+    command.arg("--options").arg(option_string(arguments));
+    command
+        .arg("--")
+        .arg(&arguments.source)
+        .arg(std::path::absolute(&arguments.target)?);
+    command
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0);
+    Ok(command)
+}
