@@ -13,7 +13,9 @@ mod attributes;
 mod caller;
 mod error;
 mod handle;
+mod local;
 mod memory;
+mod mode;
 mod name;
 mod time;
 mod verifier;
@@ -26,6 +28,7 @@ pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Time}
 pub use caller::Caller;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
+pub use local::{HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
 pub use memory::{FaultPoint, Formula, MemoryOptions, MemoryVfs, TreeBuilder};
 pub use time::{SystemClock, TimeSource};
 

@@ -4,11 +4,11 @@ use rustix::io::Errno;
 
 use super::MemoryVfs;
 use super::file::SIZE_MAX;
-use super::permission::{SET_GID, SET_UID};
 use super::tree::{Inode, Tree};
 use crate::attributes::{FileKind, SetAttributes, SetTime, Time};
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::mode::revoke;
 
 impl MemoryVfs {
     pub(super) fn set(
@@ -92,12 +92,6 @@ impl MemoryVfs {
         tree.charge(uid_before, before, 0);
         tree.charge(uid, 0, after);
     }
-}
-
-/// A mode set together with an owner or group loses what must not go to another owner.
-pub(crate) fn revoke(mode: u32) -> u32 {
-    let mode = mode & !SET_UID;
-    if mode & 0o010 != 0 { mode & !SET_GID } else { mode }
 }
 
 fn apply_time(time: &mut Time, set: SetTime, now: Time) {

@@ -1,0 +1,290 @@
+//! As whom a thread works: the file-system ids and capabilities of this one thread, changed only where the next caller
+//! differs from the last, and verified.
+//!
+//! A thread keeps the last caller's ids between requests, and a new thread begins with those of the thread that
+//! started it; so nothing is assumed of a thread that was not seen before. Serving threads hold neither CAP_FSETID nor
+//! CAP_SYS_RESOURCE in their effective set (suid bits would survive writes, quotas would not hold), and
+//! CAP_DAC_READ_SEARCH only inside [`Identity::with`]. What is raised there is lowered again before anything else happens, or the process ends.
+
+use std::cell::RefCell;
+
+use rustix::io::Errno;
+use rustix::process::{Gid, getegid, geteuid, getgroups};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
+
+use super::sys::{set_fs_gid, set_fs_uid};
+use crate::caller::Caller;
+
+/// What the kernel takes from a thread's effective set when its fsuid leaves 0, and gives back when it returns.
+const FILE_SYSTEM: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::MAC_OVERRIDE);
+
+/// What no serving thread holds, except for a moment.
+const WITHHELD: CapabilitySet = CapabilitySet::FSETID
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
+/// An id that the kernel takes as no id, so that the current one is told and nothing changes.
+const NOBODY_ASKS: u32 = u32::MAX;
+
+/// What this thread was last made to be.
+struct Applied {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    privileged: bool,
+    effective: CapabilitySet,
+    permitted: CapabilitySet,
+    inheritable: CapabilitySet,
+}
+
+thread_local! {
+    static APPLIED: RefCell<Option<Applied>> = const { RefCell::new(None) };
+}
+
+/// As whom this process can work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// As anybody: it may change ids.
+    Anybody,
+    /// As this user and group alone.
+    Fixed { uid: u32, gid: u32 },
+}
+
+impl Identity {
+    /// Finds out what this process may. Changes nothing.
+    pub(super) fn of_process() -> Self {
+        let needed = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+        let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+        // In some user namespaces groups may not be changed, whatever the capabilities.
+        let groups = getgroups().unwrap_or_default();
+        if may && set_thread_groups(&groups).is_ok() {
+            return Self::Anybody;
+        }
+        Self::Fixed {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+        }
+    }
+
+    /// Makes this thread work as `caller`. On an error it may be anybody: the request must not go on.
+    pub(super) fn assume(self, caller: &Caller<'_>) -> Result<(), Errno> {
+        if let Self::Fixed { uid, gid } = self {
+            let same = caller.uid == uid && caller.gid == gid;
+            return if same { Ok(()) } else { Err(Errno::PERM) };
+        }
+        APPLIED.with_borrow_mut(|applied| {
+            if applied.as_ref().is_some_and(|applied| applied.is(caller)) {
+                return Ok(());
+            }
+            let result = switch(applied.as_ref(), caller);
+            if let Err(errno) = &result {
+                tracing::error!(uid = caller.uid, gid = caller.gid, %errno, "cannot work as this user");
+            }
+            *applied = None;
+            *applied = Some(result?);
+            Ok(())
+        })
+    }
+
+    /// Runs `work` with `extra` capabilities, as far as the process has them at all.
+    pub(super) fn with<T>(self, extra: CapabilitySet, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        if matches!(self, Self::Fixed { .. }) {
+            return Ok(work());
+        }
+        let known = APPLIED.with_borrow(|applied| applied.as_ref().map(Applied::sets));
+        let Some(lowered) = known else {
+            self.assume(&Caller::ROOT)?;
+            return self.with(extra, work);
+        };
+        let wanted = lowered.effective | (extra & lowered.permitted);
+        if wanted == lowered.effective {
+            return Ok(work());
+        }
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective: wanted,
+                ..lowered
+            },
+        )?;
+        let _lower = Lower(lowered);
+        Ok(work())
+    }
+}
+
+impl Applied {
+    fn is(&self, caller: &Caller<'_>) -> bool {
+        self.uid == caller.uid
+            && self.gid == caller.gid
+            && self.privileged == is_privileged(caller)
+            && self.groups == caller.groups
+    }
+
+    fn sets(&self) -> CapabilitySets {
+        CapabilitySets {
+            effective: self.effective,
+            permitted: self.permitted,
+            inheritable: self.inheritable,
+        }
+    }
+}
+
+/// Puts the effective set back, whatever `work` did.
+struct Lower(CapabilitySets);
+
+impl Drop for Lower {
+    fn drop(&mut self) {
+        let sets = CapabilitySets {
+            effective: self.0.effective,
+            permitted: self.0.permitted,
+            inheritable: self.0.inheritable,
+        };
+        if set_capabilities(None, sets).is_err() {
+            // Going on would let every later caller on this thread read what it may not.
+            tracing::error!("cannot give up capabilities again");
+            std::process::abort();
+        }
+    }
+}
+
+fn is_privileged(caller: &Caller<'_>) -> bool {
+    caller.privileged && caller.uid == 0
+}
+
+fn switch(before: Option<&Applied>, caller: &Caller<'_>) -> Result<Applied, Errno> {
+    if before.is_none_or(|before| before.groups != caller.groups) {
+        let groups: Vec<Gid> = caller.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        set_thread_groups(&groups)?;
+    }
+    set_fs_gid(caller.gid);
+    set_fs_uid(caller.uid);
+    if set_fs_gid(NOBODY_ASKS) != caller.gid || set_fs_uid(NOBODY_ASKS) != caller.uid {
+        return Err(Errno::PERM);
+    }
+    let (permitted, inheritable) = match before {
+        Some(before) => (before.permitted, before.inheritable),
+        None => capabilities(None).map(|sets| (sets.permitted, sets.inheritable))?,
+    };
+    let privileged = is_privileged(caller);
+    let effective = permitted.difference(if privileged {
+        WITHHELD
+    } else {
+        FILE_SYSTEM.union(WITHHELD)
+    });
+    // The kernel changes the effective set by itself when the fsuid leaves or becomes 0, unless a secure bit forbids that.
+    let unchanged = before
+        .is_some_and(|before| before.privileged == privileged && (before.uid == 0) == (caller.uid == 0));
+    if !unchanged {
+        set_capabilities(
+            None,
+            CapabilitySets {
+                effective,
+                permitted,
+                inheritable,
+            },
+        )?;
+    }
+    let groups = caller.groups.to_vec();
+    Ok(Applied {
+        uid: caller.uid,
+        gid: caller.gid,
+        groups,
+        privileged,
+        effective,
+        permitted,
+        inheritable,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effective() -> CapabilitySet {
+        capabilities(None).expect("capget of oneself").effective
+    }
+
+    fn ids() -> (u32, u32, usize) {
+        let groups = getgroups().expect("getgroups").len();
+        (set_fs_uid(NOBODY_ASKS), set_fs_gid(NOBODY_ASKS), groups)
+    }
+
+    /// Each test has a thread of its own; in a process that may not change ids there is nothing to test.
+    fn as_root(test: impl FnOnce() + Send) {
+        if Identity::of_process() == Identity::Anybody {
+            std::thread::scope(|scope| scope.spawn(test).join().expect("the test's thread"));
+        }
+    }
+
+    #[test]
+    fn a_switch_changes_this_thread_alone_and_withholds_capabilities() {
+        as_root(|| {
+            let callers = [
+                Caller::new(1000, 1001, &[5, 6]),
+                Caller::ROOT,
+                Caller {
+                    privileged: false,
+                    ..Caller::ROOT
+                },
+                Caller::new(7, 7, &[]),
+                Caller::new(8, 7, &[9]),
+                Caller::ROOT,
+            ];
+            for caller in callers {
+                Identity::Anybody.assume(&caller).expect("root may switch");
+                assert_eq!(ids(), (caller.uid, caller.gid, caller.groups.len()), "{caller:?}");
+                assert!(!effective().intersects(WITHHELD), "{caller:?}");
+                assert_eq!(
+                    effective().contains(CapabilitySet::DAC_OVERRIDE),
+                    caller.privileged,
+                    "{caller:?}"
+                );
+                std::thread::scope(|scope| {
+                    let inherits =
+                        scope.spawn(|| Identity::Anybody.assume(&Caller::new(3, 3, &[])).map(|()| ids()));
+                    assert_eq!(inherits.join().expect("the thread"), Ok((3, 3, 0)));
+                });
+                assert_eq!(ids(), (caller.uid, caller.gid, caller.groups.len()), "{caller:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_raised_is_lowered_even_by_a_panic() {
+        as_root(|| {
+            let raise = CapabilitySet::DAC_READ_SEARCH;
+            Identity::Anybody
+                .assume(&Caller::new(1000, 1000, &[]))
+                .expect("root may switch");
+            let inside = Identity::Anybody.with(raise, effective).expect("root may raise");
+            let held = capabilities(None)
+                .expect("capget of oneself")
+                .permitted
+                .contains(raise);
+            assert_eq!(
+                (inside.contains(raise), effective().contains(raise)),
+                (held, false)
+            );
+            let panicked = std::panic::catch_unwind(|| {
+                Identity::Anybody.with(raise, || std::panic::resume_unwind(Box::new("in the middle")))
+            });
+            assert!(panicked.is_err());
+            assert!(!effective().contains(raise));
+        });
+    }
+
+    #[test]
+    fn a_process_without_the_right_serves_itself_alone() {
+        let fixed = Identity::Fixed { uid: 5, gid: 6 };
+        assert_eq!(fixed.assume(&Caller::new(5, 6, &[])), Ok(()));
+        assert_eq!(fixed.assume(&Caller::new(0, 6, &[])), Err(Errno::PERM));
+        assert_eq!(fixed.assume(&Caller::new(5, 0, &[])), Err(Errno::PERM));
+    }
+}

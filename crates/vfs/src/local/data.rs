@@ -1,0 +1,210 @@
+//! Reading, writing and committing data. The place for a cache of open files is [`LocalVfs::open_data`]: it alone decides
+//! whether a descriptor may be used by a caller.
+
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use arrayvec::ArrayString;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+use super::LocalVfs;
+use super::sys::{check_access, read_append};
+use crate::Stability;
+use crate::answer::{Changed, Read, Written};
+use crate::attributes::{Attributes, FileKind};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+
+/// No offset is larger for the kernel.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Read,
+    Write,
+}
+
+impl LocalVfs {
+    /// Opens a regular file for I/O. The kernel decides for the caller's ids; beyond that its owner may, whatever the mode
+    /// (it may have opened it before the mode changed), and who may execute may read, for a program is executed by reading it.
+    pub(super) fn open_data(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        purpose: Purpose,
+    ) -> Result<OwnedFd, Error> {
+        match attributes.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        // O_NONBLOCK: a lease that another process holds is an EAGAIN to be retried, not a wait.
+        let flags = OFlags::NONBLOCK
+            | match purpose {
+                Purpose::Read => OFlags::RDONLY,
+                Purpose::Write => OFlags::WRONLY,
+            };
+        match reopen(fd, flags) {
+            Err(Errno::ACCESS) if self.may_override(caller, fd, attributes, purpose) => {
+                Ok(self
+                    .identity
+                    .with(CapabilitySet::DAC_OVERRIDE, || reopen(fd, flags))??)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    fn may_override(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        purpose: Purpose,
+    ) -> bool {
+        let executes = || purpose == Purpose::Read && check_access(fd, libc::X_OK).is_ok();
+        caller.uid == attributes.uid || executes()
+    }
+
+    /// The attributes that go with the answer were taken before the data were read: should the file change in between, the
+    /// reader has newer data under an older time, and finds out; the other way round it would not.
+    pub(super) fn read_data(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        (offset, count): (u64, u32),
+        data: &mut Vec<u8>,
+    ) -> Result<Read, Error> {
+        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
+        if offset.saturating_add(u64::from(count)) > OFFSET_MAX && offset >= attributes.size {
+            return Ok(Read { count: 0, end: true });
+        }
+        let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+        let got = read_append(file.as_fd(), offset, wanted, data)?;
+        let end = got < wanted || offset + got as u64 == attributes.size;
+        Ok(Read {
+            count: u32::try_from(got).unwrap_or(count),
+            end,
+        })
+    }
+
+    pub(super) fn write_data(
+        &self,
+        caller: &Caller<'_>,
+        handle: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Changed<Written> {
+        let (changed, fd) = self.change(caller, handle, |fd, before| {
+            let file = self.open_data(caller, fd, before, Purpose::Write)?;
+            Ok((write_all(file.as_fd(), offset, data)?, file))
+        });
+        let value = changed.value.and_then(|(count, file)| {
+            match stability {
+                Stability::Unstable => {
+                    if let Some(fd) = fd {
+                        self.note_unstable(handle, fd)?;
+                    }
+                }
+                Stability::DataSync => retry(|| rustix::fs::fdatasync(&file)).map_err(Error::Lost)?,
+                Stability::FileSync => retry(|| rustix::fs::fsync(&file)).map_err(Error::Lost)?,
+            }
+            Ok(Written {
+                count: u32::try_from(count).map_err(|_| Errno::INVAL)?,
+                stability,
+            })
+        });
+        Changed {
+            before: changed.before,
+            after: changed.after,
+            value,
+        }
+    }
+
+    /// Remembers unwritten data, and syncs those that cannot be remembered any longer.
+    fn note_unstable(&self, handle: &NodeHandle, fd: OwnedFd) -> Result<(), Error> {
+        match self.unstable.note(handle, fd) {
+            Some(oldest) => self.sync_data(oldest.as_fd()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn commit_data(&self, caller: &Caller<'_>, handle: &NodeHandle) -> Changed<()> {
+        let (mut changed, fd) = self.change(caller, handle, |fd, before| match before.kind {
+            FileKind::Regular if caller.uid == before.uid => Ok(()),
+            FileKind::Regular => Ok(check_access(fd, libc::W_OK)?),
+            FileKind::Directory => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        });
+        if let (Some(fd), Ok(())) = (fd, &changed.value) {
+            // Kept until the sync is done: while the inode is in use, the kernel keeps its errors.
+            let _remembered = self.unstable.take(handle);
+            changed.value = self.sync_data(fd.as_fd());
+        }
+        changed
+    }
+
+    /// Makes a regular file durable. It is opened to read, whoever may: a descriptor to write would be in the way of whom
+    /// executes the file.
+    fn sync_data(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
+        let file = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
+        retry(|| rustix::fs::fsync(&file)).map_err(Error::Lost)
+    }
+}
+
+/// Opens the object behind an `O_PATH` descriptor, with the rights that this thread has now.
+pub(super) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = proc_path(fd);
+    retry(|| {
+        rustix::fs::open(
+            path.as_str(),
+            flags | OFlags::CLOEXEC | OFlags::NOCTTY,
+            Mode::empty(),
+        )
+    })
+}
+
+/// A path that leads to the object behind a descriptor.
+pub(super) fn proc_path(fd: BorrowedFd<'_>) -> ArrayString<32> {
+    let mut path = ArrayString::new();
+    write!(path, "/proc/self/fd/{}", fd.as_raw_fd()).expect("a number has at most 10 digits");
+    path
+}
+
+/// Runs a system call again for as long as signals interrupt it.
+pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Writes as much as there is room for; an error only if that is nothing.
+fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+    if offset
+        .checked_add(data.len() as u64)
+        .is_none_or(|end| end > OFFSET_MAX)
+    {
+        return Err(Errno::FBIG);
+    }
+    let mut written = 0;
+    while written < data.len() {
+        match rustix::io::pwrite(file, &data[written..], offset + written as u64) {
+            Ok(0) => break,
+            Ok(now) => written += now,
+            Err(Errno::INTR) => {}
+            Err(_) if written > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(written)
+}

@@ -1,0 +1,161 @@
+//! Who makes handles, and what opens them again.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+use super::credentials::Identity;
+use super::data::reopen;
+use super::sys::{name_to_handle, open_by_handle};
+use super::table::Table;
+use super::{HandleChoice, LocalError, LocalOptions, stat};
+use crate::error::Error;
+use crate::handle::{HandleScheme, NodeHandle};
+
+/// The way of one tree.
+pub(super) enum Handles {
+    /// By the kernel; the descriptor says on which file system.
+    Kernel(OwnedFd),
+    /// By a table of our own.
+    Table(Table),
+}
+
+impl Handles {
+    pub(super) fn choose(
+        path: &Path,
+        root: BorrowedFd<'_>,
+        identity: Identity,
+        options: &LocalOptions,
+    ) -> Result<Self, LocalError> {
+        let kernel = match options.handles {
+            HandleChoice::Auto | HandleChoice::Kernel => match kernel_handles(root, identity) {
+                Ok(mount) => return Ok(Self::Kernel(mount)),
+                Err(reason) => reason,
+            },
+            HandleChoice::Table => "not asked for".to_owned(),
+        };
+        let table = match (&options.table, options.handles) {
+            (_, HandleChoice::Kernel) => "a table was not asked for".to_owned(),
+            (None, _) => "there is no state directory for a table of handles".to_owned(),
+            (Some(file), HandleChoice::Auto | HandleChoice::Table) => match Table::open(file) {
+                Ok(table) => return Ok(Self::Table(table)),
+                Err(reason) => format!("{}: {reason}", file.display()),
+            },
+        };
+        Err(LocalError::NoHandles {
+            path: path.to_owned(),
+            kernel,
+            table,
+        })
+    }
+
+    /// The handle of the object behind a descriptor.
+    pub(super) fn of(&self, fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
+        match self {
+            Self::Kernel(_) => {
+                let handle = name_to_handle(fd)?;
+                let bytes = &handle.bytes[..handle.length];
+                NodeHandle::new(HandleScheme::Kernel, handle.kind, bytes).ok_or(Errno::OVERFLOW)
+            }
+            Self::Table(_) => Table::handle_of(fd),
+        }
+    }
+
+    /// Remembers where the object of a handle can be found. It can be opened after a restart, too, once this returns.
+    pub(super) fn record(
+        &self,
+        handle: &NodeHandle,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.record_all(std::iter::once((handle, directory, name)))
+    }
+
+    /// As [`Handles::record`] for many at once, which costs hardly more than one.
+    pub(super) fn record_all<'a>(
+        &self,
+        places: impl Iterator<Item = (&'a NodeHandle, &'a NodeHandle, &'a [u8])>,
+    ) -> Result<(), Errno> {
+        match self {
+            Self::Kernel(_) => Ok(()),
+            Self::Table(table) => table.record(places),
+        }
+    }
+
+    /// Forgets that the object of a handle was there.
+    pub(super) fn forget(&self, handle: &NodeHandle, directory: &NodeHandle, name: &[u8]) {
+        if let Self::Table(table) = self {
+            table.forget(handle, directory, name);
+        }
+    }
+
+    /// How many places are worth recording together.
+    pub(super) fn batch(&self) -> usize {
+        match self {
+            Self::Kernel(_) => 1,
+            Self::Table(_) => 128,
+        }
+    }
+
+    /// Opens (O_PATH) the object of a handle, whoever asks.
+    pub(super) fn open(
+        &self,
+        identity: Identity,
+        root: BorrowedFd<'_>,
+        root_handle: &NodeHandle,
+        handle: &NodeHandle,
+    ) -> Result<OwnedFd, Error> {
+        match self {
+            Self::Kernel(mount) => {
+                if handle.scheme() != HandleScheme::Kernel {
+                    return Err(Error::BadHandle);
+                }
+                let open = || open_by_handle(mount.as_fd(), handle.kind(), handle.bytes());
+                match identity.with(CapabilitySet::DAC_READ_SEARCH, open)? {
+                    // No file system of this kernel makes such a handle.
+                    Err(Errno::INVAL) => Err(Error::BadHandle),
+                    result => Ok(result?),
+                }
+            }
+            Self::Table(table) => {
+                if handle.scheme() != HandleScheme::Table || handle.kind() != 0 {
+                    return Err(Error::BadHandle);
+                }
+                let search = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE;
+                identity.with(search, || table.find(root, root_handle, handle))?
+            }
+        }
+    }
+}
+
+/// Whether the kernel's handles work here, tried on the root; if not, why.
+fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<OwnedFd, String> {
+    let handle = name_to_handle(root).map_err(|errno| match errno {
+        Errno::OPNOTSUPP => "the file system has none".to_owned(),
+        Errno::OVERFLOW => "those of the file system are longer than 44 bytes".to_owned(),
+        errno => errno.to_string(),
+    })?;
+    let mount = reopen(root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| errno.to_string())?;
+    let bytes = &handle.bytes[..handle.length];
+    let open = || open_by_handle(mount.as_fd(), handle.kind, bytes);
+    let again = identity
+        .with(CapabilitySet::DAC_READ_SEARCH, open)
+        .and_then(|opened| opened);
+    let again = again.map_err(|errno| match errno {
+        Errno::PERM => "opening them needs CAP_DAC_READ_SEARCH".to_owned(),
+        errno => format!("opening one fails: {errno}"),
+    })?;
+    let identity_of = |fd: BorrowedFd<'_>| {
+        rustix::fs::fstat(fd)
+            .map(|status| stat::attributes(&status))
+            .map(|found| (found.fsid, found.fileid))
+    };
+    if identity_of(root) == identity_of(again.as_fd()) {
+        Ok(mount)
+    } else {
+        Err("one of them opens something else".to_owned())
+    }
+}

@@ -1,0 +1,176 @@
+//! What a file system can do and how full it is, and what a caller may do on it.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::fs::fstatfs;
+use rustix::io::Errno;
+
+use super::sys::check_access;
+use crate::answer::{Access, Limits, Space};
+use crate::attributes::FileKind;
+
+/// What is known of a file system that the kernel does not tell.
+struct Known {
+    magic: u64,
+    names_max: u32,
+    file_size_max: u64,
+    time_step: Duration,
+}
+
+const NANOSECOND: Duration = Duration::from_nanos(1);
+const WITHOUT_END: u64 = i64::MAX as u64;
+
+/// magic(7) numbers. ext4 counts 65,000 links and 2^32 - 1 blocks of 4 KiB a file.
+const KNOWN: [Known; 8] = [
+    Known {
+        magic: 0xef53,
+        names_max: 65_000,
+        file_size_max: ((1 << 32) - 1) * 4096,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: 0x5846_5342,
+        names_max: i32::MAX as u32,
+        file_size_max: WITHOUT_END,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: 0x9123_683e,
+        names_max: 65_535,
+        file_size_max: WITHOUT_END,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: TMPFS,
+        names_max: i32::MAX as u32,
+        file_size_max: WITHOUT_END,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: RAMFS,
+        names_max: i32::MAX as u32,
+        file_size_max: WITHOUT_END,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: 0xf2f5_2010,
+        names_max: i32::MAX as u32,
+        file_size_max: 4_329_690_886_144,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: 0x2fc1_2fc1,
+        names_max: i32::MAX as u32,
+        file_size_max: WITHOUT_END,
+        time_step: NANOSECOND,
+    },
+    Known {
+        magic: 0x4d44,
+        names_max: 1,
+        file_size_max: u32::MAX as u64,
+        time_step: Duration::from_secs(2),
+    },
+];
+
+/// For a file system that nobody described: what is safe to promise.
+const UNKNOWN: Known = Known {
+    magic: 0,
+    names_max: 127,
+    file_size_max: WITHOUT_END,
+    time_step: Duration::from_secs(1),
+};
+
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+
+fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    // Some kernels' word is signed and 32 bits long.
+    Ok(u64::from_ne_bytes(fstatfs(fd)?.f_type.to_ne_bytes()) & 0xffff_ffff)
+}
+
+/// Whether nothing of it would survive a restart of the machine anyway.
+pub(super) fn lives_in_memory(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(matches!(magic(fd)?, TMPFS | RAMFS))
+}
+
+/// The file system's own id; none where it has no id that lasts.
+pub(super) fn file_system_id(fd: BorrowedFd<'_>) -> Option<u64> {
+    let status = rustix::fs::fstatvfs(fd).ok()?;
+    (status.f_fsid != 0).then_some(status.f_fsid)
+}
+
+pub(super) fn space(fd: BorrowedFd<'_>) -> Result<Space, Errno> {
+    let status = rustix::fs::fstatvfs(fd)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
+    Ok(Space {
+        bytes_total: bytes(status.f_blocks),
+        bytes_free: bytes(status.f_bfree),
+        bytes_available: bytes(status.f_bavail),
+        files_total: status.f_files,
+        files_free: status.f_ffree,
+        files_available: status.f_favail,
+    })
+}
+
+pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
+    let magic = magic(fd)?;
+    let status = rustix::fs::fstatvfs(fd)?;
+    let known = KNOWN
+        .iter()
+        .find(|known| known.magic == magic)
+        .unwrap_or(&UNKNOWN);
+    Ok(Limits {
+        file_size_max: known.file_size_max,
+        time_step: known.time_step,
+        names_max: known.names_max,
+        name_bytes_max: u32::try_from(status.f_namemax).unwrap_or(255),
+        links: known.names_max > 1,
+        symlinks: magic != 0x4d44,
+        case_insensitive: magic == 0x4d44,
+        case_preserving: true,
+    })
+}
+
+/// What of `asked` the caller, as whom this thread works now, may do.
+pub(super) fn granted(fd: BorrowedFd<'_>, kind: FileKind, asked: Access) -> Access {
+    let directory = kind == FileKind::Directory;
+    let change = if directory {
+        libc::W_OK | libc::X_OK
+    } else {
+        libc::W_OK
+    };
+    let rows = [
+        (Access::READ, libc::R_OK, true),
+        (Access::LOOKUP, libc::X_OK, directory),
+        (
+            Access::EXECUTE,
+            libc::X_OK,
+            !directory && kind != FileKind::Symlink,
+        ),
+        (Access::MODIFY, change, true),
+        (Access::EXTEND, change, true),
+        (Access::DELETE, change, directory),
+    ];
+    let wanted = rows
+        .iter()
+        .filter(|(right, _, sensible)| *sensible && asked.contains(*right));
+    let (all, rights) = wanted
+        .clone()
+        .fold((Access::default(), 0), |(all, rights), (right, needed, _)| {
+            (all.with(*right), rights | needed)
+        });
+    // Mostly everything is allowed, and one question answers that.
+    if rights == 0 || check_access(fd, rights).is_ok() {
+        return all;
+    }
+    let mut allowed = libc::F_OK;
+    for right in [libc::R_OK, libc::W_OK, libc::X_OK] {
+        if rights & right != 0 && rights != right && check_access(fd, right).is_ok() {
+            allowed |= right;
+        }
+    }
+    wanted
+        .filter(|(_, needed, _)| needed & !allowed == 0)
+        .fold(Access::default(), |granted, (right, _, _)| granted.with(*right))
+}

@@ -1,0 +1,149 @@
+//! SETATTR: what the kernel does in one step takes a system call for each attribute here. The owner's rights are checked
+//! before the first of them, so that what fails for want of permission has changed nothing.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+use super::LocalVfs;
+use super::data::{Purpose, proc_path, retry};
+use super::sys::check_access;
+use crate::attributes::{Attributes, FileKind, SetAttributes, SetTime, Time};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::mode::revoke;
+
+impl LocalVfs {
+    /// Sets what is asked for, as the caller that this thread works as.
+    pub(super) fn set(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        before: &Attributes,
+        set: &SetAttributes,
+    ) -> Result<(), Error> {
+        check_owner(caller, before, set)?;
+        // Opened before anything changes: it may be refused.
+        let file = match set.size {
+            Some(_) => Some(self.open_data(caller, fd, before, Purpose::Write)?),
+            None => None,
+        };
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let (Some(file), Some(size)) = (file, set.size) {
+            if i64::try_from(size).is_err() {
+                return Err(Errno::FBIG.into());
+            }
+            retry(|| rustix::fs::ftruncate(&file, size))?;
+        }
+        self.set_mode(caller, fd, before, set)?;
+        self.set_times(caller, fd, before, set)
+    }
+
+    fn set_mode(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        before: &Attributes,
+        set: &SetAttributes,
+    ) -> Result<(), Error> {
+        let Some(mode) = set.mode.filter(|_| before.kind != FileKind::Symlink) else {
+            return Ok(());
+        };
+        let chown = set.uid.is_some() || set.gid.is_some();
+        let mode = if chown && before.kind != FileKind::Directory {
+            revoke(mode)
+        } else {
+            mode
+        };
+        let path = proc_path(fd);
+        let change = || {
+            rustix::fs::chmodat(
+                CWD,
+                path.as_str(),
+                Mode::from_raw_mode(mode & 0o7777),
+                AtFlags::empty(),
+            )
+        };
+        // Without CAP_FSETID root's own chmod would lose the setgid bit of files of other groups.
+        let extra = if caller.privileged {
+            CapabilitySet::FSETID
+        } else {
+            CapabilitySet::empty()
+        };
+        Ok(self.identity.with(extra, change)??)
+    }
+
+    fn set_times(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        before: &Attributes,
+        set: &SetAttributes,
+    ) -> Result<(), Error> {
+        if (set.atime, set.mtime) == (SetTime::Keep, SetTime::Keep) {
+            return Ok(());
+        }
+        let times = Timestamps {
+            last_access: time(set.atime),
+            last_modification: time(set.mtime),
+        };
+        let change = || rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH);
+        let owner = caller.privileged || caller.uid == before.uid;
+        if owner || explicit(set) {
+            return Ok(change()?);
+        }
+        // utimensat(2) lets who may write set both times to now, and NFS either of them.
+        check_access(fd, libc::W_OK)?;
+        Ok(self.identity.with(CapabilitySet::FOWNER, change)??)
+    }
+}
+
+fn explicit(set: &SetAttributes) -> bool {
+    matches!(set.atime, SetTime::To(_)) || matches!(set.mtime, SetTime::To(_))
+}
+
+fn check_owner(caller: &Caller<'_>, before: &Attributes, set: &SetAttributes) -> Result<(), Errno> {
+    let owner = caller.privileged || caller.uid == before.uid;
+    let gives_away = set.uid.is_some_and(|uid| uid != before.uid) && !caller.privileged;
+    let owners_only = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || explicit(set);
+    if gives_away || (owners_only && !owner) {
+        Err(Errno::PERM)
+    } else {
+        Ok(())
+    }
+}
+
+fn time(set: SetTime) -> Timespec {
+    match set {
+        SetTime::Keep => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        SetTime::Now => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        },
+        SetTime::To(time) => exact(time),
+    }
+}
+
+fn exact(time: Time) -> Timespec {
+    Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.into(),
+    }
+}
+
+/// Sets the mtime and the atime of a file that was made just now.
+pub(super) fn set_both_times(fd: impl AsFd, mtime: Time, atime: Time) -> Result<(), Errno> {
+    let times = Timestamps {
+        last_access: exact(atime),
+        last_modification: exact(mtime),
+    };
+    rustix::fs::futimens(fd, &times)
+}

@@ -1,0 +1,156 @@
+//! The system calls that rustix does not offer: handles, the thread's file-system ids, and access checks by descriptor.
+//!
+//! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid, setfsgid and faccessat2 with
+//! AT_EMPTY_PATH. glibc's wrappers of the id calls would change every thread of the process; only the raw calls change one.
+#![allow(unsafe_code, reason = "system calls without a safe binding")]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use crate::handle::HANDLE_BYTES_MAX;
+
+/// The kernel's `struct file_handle`, with as many bytes as a handle of ours can carry.
+#[repr(C)]
+struct RawHandle {
+    bytes: u32,
+    kind: i32,
+    data: [u8; HANDLE_BYTES_MAX],
+}
+
+/// The kernel's name of an object.
+pub(super) struct KernelHandle {
+    pub(super) kind: u8,
+    pub(super) bytes: [u8; HANDLE_BYTES_MAX],
+    pub(super) length: usize,
+}
+
+/// The name of the object behind `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or a kind above 255;
+/// `EOPNOTSUPP`: the file system has no such names.
+pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
+    let capacity = u32::try_from(HANDLE_BYTES_MAX).map_err(|_| Errno::OVERFLOW)?;
+    let mut raw = RawHandle {
+        bytes: capacity,
+        kind: 0,
+        data: [0; HANDLE_BYTES_MAX],
+    };
+    let mut mount: libc::c_int = 0;
+    // SAFETY: `raw` is laid out as `struct file_handle` with `bytes` bytes of room, the path is an empty C string, and both
+    // pointers are to values that outlive the call.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut raw,
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    done(status)?;
+    let length = usize::try_from(raw.bytes).map_err(|_| Errno::OVERFLOW)?;
+    let kind = u8::try_from(raw.kind).map_err(|_| Errno::OVERFLOW)?;
+    if length > HANDLE_BYTES_MAX {
+        return Err(Errno::OVERFLOW);
+    }
+    Ok(KernelHandle {
+        kind,
+        bytes: raw.data,
+        length,
+    })
+}
+
+/// Opens (O_PATH) what a handle names, on the file system of `mount`. `ESTALE` for whatever names nothing there.
+pub(super) fn open_by_handle(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut data = [0; HANDLE_BYTES_MAX];
+    data.get_mut(..bytes.len())
+        .ok_or(Errno::STALE)?
+        .copy_from_slice(bytes);
+    let length = u32::try_from(bytes.len()).map_err(|_| Errno::STALE)?;
+    let mut raw = RawHandle {
+        bytes: length,
+        kind: i32::from(kind),
+        data,
+    };
+    let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: `raw` is a `struct file_handle` of `bytes` bytes that outlives the call.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_open_by_handle_at,
+            mount.as_raw_fd(),
+            &raw mut raw,
+            flags,
+        )
+    };
+    let fd = i32::try_from(done(status)?).map_err(|_| Errno::BADF)?;
+    // SAFETY: the kernel returned a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets the uid that file accesses of this thread have, and says which it was. There is no error: ask again to see.
+pub(super) fn set_fs_uid(uid: u32) -> u32 {
+    // SAFETY: the call takes a number and has no memory effects.
+    let before = unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) };
+    id(before)
+}
+
+/// Sets the gid that file accesses of this thread have, and says which it was.
+pub(super) fn set_fs_gid(gid: u32) -> u32 {
+    // SAFETY: the call takes a number and has no memory effects.
+    let before = unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) };
+    id(before)
+}
+
+/// Whether this thread may do all of `rights` (R_OK, W_OK, X_OK) with the object behind `fd`, as its file-system ids
+/// and capabilities are now.
+pub(super) fn check_access(fd: BorrowedFd<'_>, rights: libc::c_int) -> Result<(), Errno> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: the path is an empty C string; the rest are numbers.
+    let status = unsafe { libc::syscall(libc::SYS_faccessat2, fd.as_raw_fd(), c"".as_ptr(), rights, flags) };
+    done(status).map(|_| ())
+}
+
+/// Appends up to `count` bytes from `offset` of a file to `data`, as many as there are until the end.
+pub(super) fn read_append(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    count: usize,
+    data: &mut Vec<u8>,
+) -> Result<usize, Errno> {
+    data.reserve(count);
+    let mut got = 0;
+    while got < count {
+        let room = &mut data.spare_capacity_mut()[..count - got];
+        let now = match rustix::io::pread(fd, room, offset + got as u64) {
+            Ok((filled, _)) => filled.len(),
+            Err(Errno::INTR) => continue,
+            Err(_) if got > 0 => break,
+            Err(errno) => return Err(errno),
+        };
+        if now == 0 {
+            break;
+        }
+        got += now;
+        // SAFETY: the kernel filled the first `now` bytes of the spare capacity, which lies right behind the length.
+        unsafe { data.set_len(data.len() + now) };
+    }
+    Ok(got)
+}
+
+/// An id from the low 32 bits of what the kernel returns, which may be sign-extended.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "ids are the low 32 bits"
+)]
+fn id(status: libc::c_long) -> u32 {
+    status as u32
+}
+
+fn done(status: libc::c_long) -> Result<libc::c_long, Errno> {
+    if status >= 0 {
+        return Ok(status);
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}

@@ -1,0 +1,174 @@
+//! Handles by table, where the kernel's cannot be used: a handle is an object's inode number and birth time, and a table
+//! in a file says in which directory under which names it was seen. It is found again by walking those names
+//! from the root, and what is found must have that inode number and birth time.
+//!
+//! Names that others change behind our back are lost until somebody looks them up again: their handles are stale. On a
+//! file system without birth times a new object with an old one's inode number, under the old name, passes for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use redb::{Database, MultimapTableDefinition, ReadableDatabase, TableError};
+use rustix::fs::{AtFlags, Mode, StatxFlags};
+use rustix::io::Errno;
+
+use super::{BENEATH, PATH};
+use crate::error::Error;
+use crate::handle::{HandleScheme, NodeHandle};
+
+/// A handle's bytes to a place: a directory's handle's bytes and a name.
+const PLACES: MultimapTableDefinition<'_, &[u8], &[u8]> = MultimapTableDefinition::new("places");
+
+/// Inode number 8, birth time 8 and 4.
+const HANDLE_BYTES: usize = 20;
+
+/// No tree is deeper, for all we follow.
+const DEPTH_MAX: usize = 4096;
+
+/// Where an object was seen.
+struct Place {
+    directory: NodeHandle,
+    name: Box<[u8]>,
+}
+
+pub(super) struct Table {
+    database: Database,
+}
+
+impl Table {
+    pub(super) fn open(file: &Path) -> Result<Self, String> {
+        let database = Database::create(file).map_err(|error| error.to_string())?;
+        Ok(Self { database })
+    }
+
+    pub(super) fn handle_of(fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+        let status = rustix::fs::statx(fd, c"", flags, StatxFlags::INO | StatxFlags::BTIME)?;
+        let mut bytes = [0; HANDLE_BYTES];
+        bytes[..8].copy_from_slice(&status.stx_ino.to_be_bytes());
+        if status.stx_mask & StatxFlags::BTIME.bits() != 0 {
+            bytes[8..16].copy_from_slice(&status.stx_btime.tv_sec.to_be_bytes());
+            bytes[16..].copy_from_slice(&status.stx_btime.tv_nsec.to_be_bytes());
+        }
+        NodeHandle::new(HandleScheme::Table, 0, &bytes).ok_or(Errno::OVERFLOW)
+    }
+
+    /// Opens (O_PATH) what a handle names.
+    pub(super) fn find(
+        &self,
+        root: BorrowedFd<'_>,
+        root_handle: &NodeHandle,
+        handle: &NodeHandle,
+    ) -> Result<OwnedFd, Error> {
+        if handle.bytes().len() != HANDLE_BYTES {
+            return Err(Error::BadHandle);
+        }
+        self.walk(root, root_handle, handle, DEPTH_MAX)
+    }
+
+    fn walk(
+        &self,
+        root: BorrowedFd<'_>,
+        root_handle: &NodeHandle,
+        handle: &NodeHandle,
+        depth: usize,
+    ) -> Result<OwnedFd, Error> {
+        if handle == root_handle {
+            return Ok(rustix::io::fcntl_dupfd_cloexec(root, 0)?);
+        }
+        let depth = depth.checked_sub(1).ok_or(Error::STALE)?;
+        for Place { directory, name } in self.places(handle).map_err(|error| failed(&error))? {
+            let Ok(parent) = self.walk(root, root_handle, &directory, depth) else {
+                continue;
+            };
+            match rustix::fs::openat2(&parent, &*name, PATH, Mode::empty(), BENEATH) {
+                Ok(found) if Self::handle_of(found.as_fd()) == Ok(*handle) => return Ok(found),
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV) => {
+                    self.forget(handle, &directory, &name)
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Error::STALE)
+    }
+
+    fn places(&self, handle: &NodeHandle) -> Result<Vec<Place>, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let table = match transaction.open_multimap_table(PLACES) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut places = Vec::new();
+        for place in table.get(handle.bytes())? {
+            let place = place?;
+            if let Some((directory, name)) = place.value().split_at_checked(HANDLE_BYTES)
+                && let Some(directory) = NodeHandle::new(HandleScheme::Table, 0, directory)
+            {
+                places.push(Place {
+                    directory,
+                    name: name.into(),
+                });
+            }
+        }
+        Ok(places)
+    }
+
+    /// Notes places; those that are new are on stable storage when this returns.
+    pub(super) fn record<'a>(
+        &self,
+        places: impl Iterator<Item = (&'a NodeHandle, &'a NodeHandle, &'a [u8])>,
+    ) -> Result<(), Errno> {
+        let mut new = Vec::new();
+        for (handle, directory, name) in places {
+            let known = self.places(handle).map_err(|error| failed(&error))?;
+            if !known
+                .iter()
+                .any(|place| place.directory == *directory && *place.name == *name)
+            {
+                new.push((*handle, place_bytes(directory, name)));
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.insert(&new).map_err(|error| failed(&error))
+    }
+
+    fn insert(&self, new: &[(NodeHandle, Vec<u8>)]) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_multimap_table(PLACES)?;
+            for (handle, place) in new {
+                table.insert(handle.bytes(), &**place)?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// Forgets a place. Failing to is harmless: what is found there is checked.
+    pub(super) fn forget(&self, handle: &NodeHandle, directory: &NodeHandle, name: &[u8]) {
+        if let Err(error) = self.remove(handle, &place_bytes(directory, name)) {
+            tracing::warn!(%error, "the table of handles keeps a place that is gone");
+        }
+    }
+
+    fn remove(&self, handle: &NodeHandle, place: &[u8]) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(redb::Durability::None)?;
+        transaction
+            .open_multimap_table(PLACES)?
+            .remove(handle.bytes(), place)?;
+        Ok(transaction.commit()?)
+    }
+}
+
+fn place_bytes(directory: &NodeHandle, name: &[u8]) -> Vec<u8> {
+    [directory.bytes(), name].concat()
+}
+
+/// One word to the caller, the whole story to the log.
+fn failed(error: &redb::Error) -> Errno {
+    tracing::error!(%error, "the table of handles cannot be used");
+    Errno::IO
+}

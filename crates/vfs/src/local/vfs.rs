@@ -1,0 +1,219 @@
+//! The [`Vfs`] of a local tree: each operation finds its object, works as the caller, and hands on to its module.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+
+use super::{LocalVfs, attributes_of, limits, names};
+use crate::answer::{
+    Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, Written,
+};
+use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+use crate::name::check_name;
+use crate::{CreateMode, Special, Stability, Vfs, Wanted};
+
+impl Vfs for LocalVfs {
+    fn root(&self) -> NodeHandle {
+        self.root_handle
+    }
+
+    fn identity(&self) -> u64 {
+        limits::file_system_id(self.root.as_fd()).unwrap_or(self.root_fsid)
+    }
+
+    fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error> {
+        attributes_of(self.resolve(node)?.as_fd())
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Changed<()> {
+        self.change_durably(caller, node, |fd, before| {
+            if guard.is_some_and(|guard| guard != before.ctime) {
+                return Err(Error::NotSync);
+            }
+            self.set(caller, fd, before, set)
+        })
+    }
+
+    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node> {
+        self.ask(caller, directory, |fd, attributes| {
+            check_name(name)?;
+            self.find(fd, directory, attributes, name)
+        })
+    }
+
+    fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access> {
+        self.ask(caller, node, |fd, attributes| {
+            Ok(limits::granted(fd, attributes.kind, asked))
+        })
+    }
+
+    fn read_link(&self, caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Outcome<()> {
+        self.ask(caller, node, |fd, attributes| {
+            if attributes.kind != FileKind::Symlink {
+                return Err(Errno::INVAL.into());
+            }
+            target.extend_from_slice(rustix::fs::readlinkat(fd, c"", Vec::new())?.as_bytes());
+            Ok(())
+        })
+    }
+
+    fn read(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Outcome<Read> {
+        self.ask(caller, node, |fd, attributes| {
+            self.read_data(caller, fd, attributes, (offset, count), data)
+        })
+    }
+
+    fn write(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Changed<Written> {
+        self.write_data(caller, node, offset, data, stability)
+    }
+
+    fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> Changed<()> {
+        self.commit_data(caller, node)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        mode: CreateMode<'_>,
+    ) -> Changed<Created> {
+        self.create_file(caller, directory, name, mode)
+    }
+
+    fn make_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Changed<Created> {
+        self.make(caller, directory, name, set, |parent| {
+            rustix::fs::mkdirat(parent, name, names::mode(set))
+        })
+    }
+
+    fn make_symlink(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Changed<Created> {
+        self.make(caller, directory, name, set, |parent| {
+            if target.is_empty() || target.contains(&0) {
+                return Err(Errno::INVAL);
+            }
+            rustix::fs::symlinkat(target, parent, name)
+        })
+    }
+
+    fn make_special(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        special: Special,
+        set: &SetAttributes,
+    ) -> Changed<Created> {
+        self.make(caller, directory, name, set, |parent| {
+            names::mknod(parent, name, special, names::mode(set))
+        })
+    }
+
+    fn remove(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+        self.remove_name(caller, directory, name, AtFlags::empty())
+    }
+
+    fn remove_directory(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+        self.remove_name(caller, directory, name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller<'_>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+    ) -> Renamed {
+        self.rename_name(caller, (from, from_name), (to, to_name))
+    }
+
+    fn link(&self, caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked {
+        self.link_name(caller, node, directory, name)
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        cookie: u64,
+        wanted: Wanted,
+        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
+    ) -> Outcome<bool> {
+        self.ask(caller, directory, |fd, attributes| {
+            self.list(fd, (directory, attributes), cookie, wanted, visit)
+        })
+    }
+
+    fn space(&self, node: &NodeHandle) -> Outcome<Space> {
+        let space = |fd: OwnedFd| {
+            let attributes = attributes_of(fd.as_fd())?;
+            Ok((attributes, limits::space(fd.as_fd())?))
+        };
+        split(self.resolve(node).and_then(space))
+    }
+
+    fn limits(&self, node: &NodeHandle) -> Outcome<Limits> {
+        let limits = |fd: OwnedFd| {
+            let attributes = attributes_of(fd.as_fd())?;
+            Ok((attributes, limits::limits(fd.as_fd())?))
+        };
+        split(self.resolve(node).and_then(limits))
+    }
+
+    fn sync_all(&self) -> Result<(), Error> {
+        let synced = self.sync_file_system();
+        self.unstable.forget_all();
+        synced
+    }
+}
+
+fn split<T>(result: Result<(Attributes, T), Error>) -> Outcome<T> {
+    match result {
+        Ok((attributes, value)) => Outcome {
+            attributes: Some(attributes),
+            value: Ok(value),
+        },
+        Err(error) => Outcome {
+            attributes: None,
+            value: Err(error),
+        },
+    }
+}

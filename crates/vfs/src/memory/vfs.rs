@@ -1,0 +1,338 @@
+//! The [`Vfs`] of a tree in memory: each operation is one step under the tree's lock.
+
+use rustix::io::Errno;
+
+use super::directory::Directory;
+use super::tree::{Body, Inode, NAMES_MAX, ROOT, Tree};
+use super::{FaultPoint, MemoryVfs, OwnedEntry, file, permission};
+use crate::answer::{
+    Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, Written,
+};
+use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+use crate::name::{NAME_BYTES_MAX, check_name};
+use crate::{CreateMode, Special, Stability, Vfs, Wanted};
+
+impl Vfs for MemoryVfs {
+    fn root(&self) -> NodeHandle {
+        self.tree.read().handle(ROOT)
+    }
+
+    fn identity(&self) -> u64 {
+        self.options.instance
+    }
+
+    fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error> {
+        let tree = self.tree.read();
+        self.faults.strike(FaultPoint::Attributes)?;
+        Ok(tree.attributes(tree.resolve(node)?))
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Changed<()> {
+        self.change(node, FaultPoint::Change, |tree, fileid| {
+            self.set(tree, caller, fileid, set, guard)
+        })
+    }
+
+    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node> {
+        self.ask(directory, Some(FaultPoint::Lookup), |tree, fileid| {
+            check_name(name)?;
+            let inode = tree.inode(fileid);
+            let names = inode.directory()?;
+            inode.owned().check(caller, permission::EXECUTE)?;
+            let found = match name {
+                b"." => Some(fileid),
+                b".." => Some(names.parent),
+                name => names.find(name),
+            };
+            Ok(tree.node(found.ok_or(Errno::NOENT)?))
+        })
+    }
+
+    fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access> {
+        self.ask(node, None, |tree, fileid| {
+            Ok(asked.and(self.granted(caller, tree.inode(fileid))))
+        })
+    }
+
+    fn read_link(&self, _caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Outcome<()> {
+        self.ask(node, None, |tree, fileid| match &tree.inode(fileid).body {
+            Body::Symlink(text) => {
+                target.extend_from_slice(text);
+                Ok(())
+            }
+            Body::Regular { .. } | Body::Directory(_) | Body::Special(..) => Err(Errno::INVAL.into()),
+        })
+    }
+
+    fn read(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Outcome<Read> {
+        self.ask(node, Some(FaultPoint::Read), |tree, fileid| {
+            let inode = tree.inode(fileid);
+            let content = inode.content()?;
+            inode.owned().check_read(caller)?;
+            let count = content.read(offset, count, data);
+            Ok(Read {
+                count,
+                end: offset.saturating_add(u64::from(count)) >= content.size(),
+            })
+        })
+    }
+
+    fn write(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Changed<Written> {
+        self.change(node, FaultPoint::Write, |tree, fileid| {
+            self.write_data(tree, caller, fileid, offset, data, stability)
+        })
+    }
+
+    fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> Changed<()> {
+        self.change(node, FaultPoint::Commit, |tree, fileid| {
+            let inode = tree.inode_mut(fileid);
+            inode.content()?;
+            inode.owned().check_write(caller)?;
+            inode.make_durable();
+            Ok(())
+        })
+    }
+
+    fn create(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        mode: CreateMode<'_>,
+    ) -> Changed<Created> {
+        self.change(directory, FaultPoint::Change, |tree, fileid| {
+            self.create_file(tree, caller, fileid, name, mode)
+        })
+    }
+
+    fn make_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Changed<Created> {
+        self.change(directory, FaultPoint::Change, |tree, parent| {
+            self.make(
+                tree,
+                caller,
+                parent,
+                name,
+                Body::Directory(Directory::new(parent)),
+                set,
+            )
+        })
+    }
+
+    fn make_symlink(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Changed<Created> {
+        self.change(directory, FaultPoint::Change, |tree, parent| {
+            if target.is_empty() || target.contains(&0) {
+                return Err(Errno::INVAL.into());
+            }
+            let set = SetAttributes {
+                mode: Some(0o777),
+                ..*set
+            };
+            self.make(tree, caller, parent, name, Body::Symlink(target.into()), &set)
+        })
+    }
+
+    fn make_special(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        special: Special,
+        set: &SetAttributes,
+    ) -> Changed<Created> {
+        self.change(directory, FaultPoint::Change, |tree, parent| {
+            let (kind, device) = match special {
+                Special::CharacterDevice(device) => (FileKind::CharacterDevice, device),
+                Special::BlockDevice(device) => (FileKind::BlockDevice, device),
+                Special::Fifo => (FileKind::Fifo, crate::Device::default()),
+                Special::Socket => (FileKind::Socket, crate::Device::default()),
+            };
+            self.make(tree, caller, parent, name, Body::Special(kind, device), set)
+        })
+    }
+
+    fn remove(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+        self.change(directory, FaultPoint::Change, |tree, parent| {
+            self.remove_name(tree, caller, parent, name, false)
+        })
+    }
+
+    fn remove_directory(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+        self.change(directory, FaultPoint::Change, |tree, parent| {
+            self.remove_name(tree, caller, parent, name, true)
+        })
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller<'_>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+    ) -> Renamed {
+        let mut tree = self.tree.write();
+        let directories = (tree.resolve(from), tree.resolve(to));
+        let attributes = |tree: &Tree, of: &Result<u64, Error>| of.ok().map(|fileid| tree.attributes(fileid));
+        let (from_before, to_before) = (
+            attributes(&tree, &directories.0),
+            attributes(&tree, &directories.1),
+        );
+        let value = match directories {
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Ok(from), Ok(to)) => self
+                .faults
+                .strike(FaultPoint::Change)
+                .and_then(|()| self.rename_name(&mut tree, caller, (from, from_name), (to, to_name))),
+        };
+        Renamed {
+            from: (
+                from_before.as_ref().map(Into::into),
+                attributes(&tree, &directories.0),
+            ),
+            to: (
+                to_before.as_ref().map(Into::into),
+                attributes(&tree, &directories.1),
+            ),
+            value,
+        }
+    }
+
+    fn link(&self, caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked {
+        let directory = self.change(directory, FaultPoint::Change, |tree, parent| {
+            let fileid = tree.resolve(node)?;
+            self.link_name(tree, caller, fileid, parent, name)
+        });
+        let tree = self.tree.read();
+        Linked {
+            node: tree.resolve(node).ok().map(|fileid| tree.attributes(fileid)),
+            directory,
+        }
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        cookie: u64,
+        wanted: Wanted,
+        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
+    ) -> Outcome<bool> {
+        let start = self.ask(directory, Some(FaultPoint::ReadDirectory), |tree, fileid| {
+            let inode = tree.inode(fileid);
+            let names = inode.directory()?;
+            inode.owned().check(caller, permission::READ)?;
+            if !names.knows(cookie) {
+                return Err(Error::BadCookie);
+            }
+            Ok((fileid, inode.owned().allows(caller, permission::EXECUTE)))
+        });
+        let (fileid, search) = match start.value {
+            Ok(start) => start,
+            Err(error) => {
+                return Outcome {
+                    attributes: start.attributes,
+                    value: Err(error),
+                };
+            }
+        };
+        let mut at = cookie;
+        let ended = loop {
+            let Some(OwnedEntry {
+                fileid,
+                cookie,
+                name,
+                node,
+            }) = self.entry_after(fileid, at, wanted, search)
+            else {
+                break true;
+            };
+            if visit(&Entry {
+                fileid,
+                cookie,
+                name: &name,
+                node,
+            }) == Visit::Stop
+            {
+                break false;
+            }
+            at = cookie;
+        };
+        Outcome {
+            attributes: start.attributes,
+            value: Ok(ended),
+        }
+    }
+
+    fn space(&self, node: &NodeHandle) -> Outcome<Space> {
+        self.ask(node, None, |tree, _| {
+            let bytes_free = self.options.bytes_max.saturating_sub(tree.used);
+            let files_free = self.options.files_max.saturating_sub(tree.inodes.len() as u64);
+            Ok(Space {
+                bytes_total: self.options.bytes_max,
+                bytes_free,
+                bytes_available: bytes_free,
+                files_total: self.options.files_max,
+                files_free,
+                files_available: files_free,
+            })
+        })
+    }
+
+    fn limits(&self, node: &NodeHandle) -> Outcome<Limits> {
+        self.ask(node, None, |_, _| {
+            Ok(Limits {
+                file_size_max: file::SIZE_MAX,
+                time_step: self.options.time_step,
+                names_max: NAMES_MAX,
+                name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("255 is a u32"),
+                links: true,
+                symlinks: true,
+                case_insensitive: false,
+                case_preserving: true,
+            })
+        })
+    }
+
+    fn sync_all(&self) -> Result<(), Error> {
+        self.faults.strike(FaultPoint::Commit)?;
+        let mut tree = self.tree.write();
+        tree.inodes.values_mut().for_each(Inode::make_durable);
+        Ok(())
+    }
+}
