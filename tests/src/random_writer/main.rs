@@ -1,0 +1,271 @@
+//! `random-writer DIRECTORY`: does random things to a few files and checks each against a model in memory.
+//!
+//! Whatever fails is printed with the seed and the operation's number, so that it can be had again. `--verify` compares files that an earlier run with
+//! the same seed has left, without writing: what a server kept can be looked at by another client, later. It runs on any file system and needs no
+//! instruction that an early x86-64 lacks.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::operation::{Limits, Operation};
+use crate::random::Random;
+use crate::sys::Mapping;
+
+mod operation;
+mod random;
+mod sys;
+
+/// How many of the last operations on a file are printed when one fails.
+const REMEMBERED: usize = 12;
+
+#[derive(Parser)]
+#[command(about = "Does random things to a few files and checks each against a model")]
+struct Arguments {
+    /// Where the files are made
+    directory: PathBuf,
+    /// What all choices follow from; default: from the clock
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many operations
+    #[arg(long, default_value_t = 100_000)]
+    operations: u64,
+    /// How many files
+    #[arg(long, default_value_t = 3)]
+    files: usize,
+    /// The largest size of a file in bytes
+    #[arg(long, default_value_t = 512 << 10)]
+    file_bytes: usize,
+    /// The most bytes that one operation reads or writes
+    #[arg(long, default_value_t = 32 << 10)]
+    operation_bytes: usize,
+    /// Do nothing but compare the files with what such a run leaves
+    #[arg(long)]
+    verify: bool,
+    /// Leave the files
+    #[arg(long)]
+    keep: bool,
+    /// Say every so many operations how far it got
+    #[arg(long)]
+    progress: Option<u64>,
+}
+
+/// A file and what should be in it.
+struct Subject {
+    path: PathBuf,
+    file: File,
+    content: Vec<u8>,
+    last: VecDeque<(u64, Operation)>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let clock = || {
+        std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(1, |since| u64::from(since.subsec_nanos()))
+    };
+    let seed = arguments.seed.unwrap_or_else(clock);
+    println!(
+        "random-writer: seed {seed}, {} operations on {} files",
+        arguments.operations, arguments.files
+    );
+    let result = if arguments.verify {
+        verify(&arguments, seed)
+    } else {
+        run(&arguments, seed)
+    };
+    match result {
+        Ok(()) => {
+            println!("random-writer: seed {seed}: all as it should be");
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            println!("random-writer: seed {seed}: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn limits(arguments: &Arguments) -> Limits {
+    Limits {
+        file_bytes: arguments.file_bytes.max(1),
+        operation_bytes: arguments.operation_bytes.max(1),
+    }
+}
+
+fn path(arguments: &Arguments, number: usize) -> PathBuf {
+    arguments.directory.join(format!("random-{number}"))
+}
+
+fn run(arguments: &Arguments, seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let mut subjects = Vec::new();
+    for number in 0..arguments.files.max(1) {
+        let path = path(arguments, number);
+        let made = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path);
+        let file = made.map_err(|error| format!("{}: {error}", path.display()))?;
+        subjects.push(Subject {
+            path,
+            file,
+            content: Vec::new(),
+            last: VecDeque::new(),
+        });
+    }
+    for number in 1..=arguments.operations {
+        let subject = random.below(subjects.len());
+        let subject = &mut subjects[subject];
+        let operation = Operation::draw(&mut random, subject.content.len(), limits(arguments));
+        subject
+            .perform(number, operation)
+            .map_err(|what| subject.describe(number, &what))?;
+        if arguments.progress.is_some_and(|every| number % every.max(1) == 0) {
+            println!("{number}");
+            // Whoever waits for the line reads it from a pipe.
+            io::stdout().flush().map_err(|error| error.to_string())?;
+        }
+    }
+    for subject in &mut subjects {
+        subject
+            .file
+            .sync_all()
+            .and_then(|()| subject.verify())
+            .map_err(|what| subject.describe(arguments.operations, &what))?;
+        if !arguments.keep {
+            std::fs::remove_file(&subject.path)
+                .map_err(|error| format!("{}: {error}", subject.path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Draws the same operations without performing them, and compares what they come to.
+fn verify(arguments: &Arguments, seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let mut contents = vec![Vec::new(); arguments.files.max(1)];
+    for _ in 0..arguments.operations {
+        let content = random.below(contents.len());
+        let content = &mut contents[content];
+        Operation::draw(&mut random, content.len(), limits(arguments)).apply(content);
+    }
+    for (number, content) in contents.iter().enumerate() {
+        let path = path(arguments, number);
+        let compared = std::fs::read(&path).and_then(|bytes| compare(0, &bytes, content));
+        compared.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+impl Subject {
+    fn perform(&mut self, number: u64, operation: Operation) -> io::Result<()> {
+        operation.apply(&mut self.content);
+        let result = self.call(&operation);
+        if self.last.len() == REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back((number, operation));
+        result
+    }
+
+    /// Does to the file what the model has seen already.
+    fn call(&mut self, operation: &Operation) -> io::Result<()> {
+        match operation {
+            Operation::Write { offset, bytes } => self.file.write_all_at(bytes, *offset as u64),
+            Operation::Append { bytes } => OpenOptions::new().append(true).open(&self.path)?.write_all(bytes),
+            Operation::Read { offset, length } => {
+                let mut bytes = vec![0; *length];
+                let got = read_at(&self.file, &mut bytes, *offset)?;
+                compare(
+                    *offset,
+                    &bytes[..got],
+                    &self.content[self.content.len().min(*offset)..self.content.len().min(offset + length)],
+                )
+            }
+            Operation::Truncate { size } => {
+                self.file.set_len(*size as u64)?;
+                self.stat()
+            }
+            Operation::MapWrite {
+                offset,
+                bytes,
+                synced,
+            } => {
+                let mapping = Mapping::new(&self.file, *offset, bytes.len())?;
+                mapping.write(bytes);
+                if *synced { mapping.sync() } else { Ok(()) }
+            }
+            Operation::MapRead { offset, length } => {
+                let mapping = Mapping::new(&self.file, *offset, *length)?;
+                compare(*offset, &mapping.read(), &self.content[*offset..offset + length])
+            }
+            Operation::Fsync => self.file.sync_all(),
+            Operation::Fdatasync => self.file.sync_data(),
+            Operation::Reopen => {
+                // The new descriptor first: the old one's close must not be what makes the data seen.
+                self.file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+                self.stat()
+            }
+            Operation::Stat => self.stat(),
+            Operation::Verify => self.verify(),
+        }
+    }
+
+    fn stat(&self) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        if size == self.content.len() as u64 {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "the size is {size}, not {}",
+            self.content.len()
+        )))
+    }
+
+    fn verify(&self) -> io::Result<()> {
+        compare(0, &std::fs::read(&self.path)?, &self.content)
+    }
+
+    fn describe(&self, number: u64, what: &io::Error) -> String {
+        let mut text = format!(
+            "operation {number}: {what}\nthe last operations on {}:",
+            self.path.display()
+        );
+        for (number, operation) in &self.last {
+            text.push_str(&format!("\n  {number}: {operation}"));
+        }
+        text
+    }
+}
+
+/// Reads until `bytes` is full or the file ends.
+fn read_at(file: &File, bytes: &mut [u8], offset: usize) -> io::Result<usize> {
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.read_at(&mut bytes[got..], (offset + got) as u64)? {
+            0 => break,
+            more => got += more,
+        }
+    }
+    Ok(got)
+}
+
+fn compare(offset: usize, got: &[u8], wanted: &[u8]) -> io::Result<()> {
+    if got == wanted {
+        return Ok(());
+    }
+    let what = match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
+        Some(at) => format!("the byte at {} is {}, not {}", offset + at, got[at], wanted[at]),
+        None => format!("{} bytes at {offset}, not {}", got.len(), wanted.len()),
+    };
+    Err(io::Error::other(what))
+}

@@ -1,0 +1,78 @@
+//! Shared file mappings.
+//!
+//! JUSTIFICATION: a mapping is what is tested here, and there is no safe way to have one of a file.
+#![allow(unsafe_code, reason = "mmap(2) is unsafe by nature")]
+
+use std::fs::File;
+use std::io;
+use std::ptr;
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use rustix::param::page_size;
+
+/// A shared mapping of the pages that hold a range of a file, for one operation.
+pub(crate) struct Mapping {
+    start: *mut core::ffi::c_void,
+    length: usize,
+    /// Where the range begins in the mapping.
+    skip: usize,
+}
+
+impl Mapping {
+    /// Maps `length` bytes from `offset`; they must lie within the file, whose size nobody changes while the mapping lives.
+    pub(crate) fn new(file: &File, offset: usize, length: usize) -> io::Result<Self> {
+        let skip = offset % page_size();
+        let (flags, protection) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust knows of.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                skip + length,
+                protection,
+                flags,
+                file,
+                (offset - skip) as u64,
+            )
+        }?;
+        Ok(Self {
+            start,
+            length: skip + length,
+            skip,
+        })
+    }
+
+    /// Copies the range out.
+    pub(crate) fn read(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length - self.skip];
+        // SAFETY: `skip` is within the mapping, which is `length` bytes long.
+        let from = unsafe { self.start.cast::<u8>().add(self.skip) };
+        // SAFETY: both sides are as long as `bytes`, and new memory does not overlap a mapping.
+        unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        bytes
+    }
+
+    /// Writes `bytes` to the start of the range.
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        assert!(
+            bytes.len() <= self.length - self.skip,
+            "a mapping is as long as what is written to it"
+        );
+        // SAFETY: `skip` is within the mapping, which is `length` bytes long.
+        let to = unsafe { self.start.cast::<u8>().add(self.skip) };
+        // SAFETY: the assertion above holds the end within the mapping, and `bytes` is other memory.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// msync(2), waiting.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        // SAFETY: the range is the mapping's own.
+        Ok(unsafe { msync(self.start, self.length, MsyncFlags::SYNC) }?)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrows from the mapping: its methods copy.
+        let _ = unsafe { munmap(self.start, self.length) };
+    }
+}
