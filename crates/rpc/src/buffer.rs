@@ -1,7 +1,6 @@
 //! Buffers that are used again, and the bytes received into them.
 //!
-//! Owns the growth of receive buffers: memory follows what was received, never what was announced. Invariant: a buffer's
-//! `Vec` is initialised to its full length, so that receiving needs neither `unsafe` nor zeroing after the first use.
+//! Invariant: a buffer's `Vec` is initialised to its full length.
 
 use parking_lot::Mutex;
 

@@ -7,6 +7,7 @@
 pub mod auth;
 mod buffer;
 pub mod client;
+mod inbox;
 pub mod message;
 pub mod record;
 pub mod server;

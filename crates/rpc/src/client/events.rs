@@ -1,7 +1,7 @@
 //! What a transport tells whoever counts.
 
-/// Told of what happens on the wire. Called on the threads of callers, holding no lock of this crate that a call needs;
-/// implementations count and return.
+/// Told of what happens on the wire. Called on the threads of callers, partly under a connection's lock: implementations
+/// count and return, and make no calls.
 pub trait Events: Send + Sync {
     /// A call of `bytes` (marks included) was handed to the socket.
     fn sent(&self, bytes: usize);

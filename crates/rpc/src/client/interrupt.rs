@@ -72,7 +72,6 @@ impl Interrupt {
 
     /// Has `waker` woken by [`Interrupt::raise`] as long as the registration lives. Look at [`Interrupt::is_raised`] after
     /// registering and before each wait.
-    #[must_use]
     pub fn register(&self, waker: Arc<dyn Wake>) -> Registration<'_> {
         let id = self.0.as_ref().map_or(0, |shared| {
             let mut waiting = shared.waiting.lock();

@@ -3,11 +3,19 @@
 //! [`Transport`] is all that the layers above know; [`TcpTransport`] is the real one. A call is synchronous: the thread
 //! that makes it waits, and is let go at once when the call's [`Interrupt`] is raised.
 
+mod activity;
+mod connect;
+mod connection;
 mod events;
 mod interrupt;
+mod lane;
 mod options;
+mod outgoing;
 mod reply;
 mod tcp;
+mod timer;
+mod turn;
+mod waiter;
 
 use std::{io, time::Duration};
 

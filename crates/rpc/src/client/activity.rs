@@ -1,0 +1,91 @@
+//! Whether the server answers: what `not responding` and `silent_for` are decided from.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::Events;
+
+/// One for each transport.
+pub(super) struct Activity {
+    server: String,
+    base: Instant,
+    waiting: AtomicUsize,
+    /// Nanoseconds since `base` of the last reply, or of the moment when a call began to wait alone.
+    quiet_since: AtomicU64,
+    outage: AtomicBool,
+    events: Arc<dyn Events>,
+}
+
+/// A call that waits for its reply.
+pub(super) struct Waiting<'a>(&'a Activity);
+
+impl Activity {
+    pub(super) fn new(server: String, events: Arc<dyn Events>) -> Self {
+        Self {
+            server,
+            base: Instant::now(),
+            waiting: AtomicUsize::new(0),
+            quiet_since: AtomicU64::new(0),
+            outage: AtomicBool::new(false),
+            events,
+        }
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn events(&self) -> &dyn Events {
+        &*self.events
+    }
+
+    /// A call begins to wait, until what is returned is dropped.
+    pub(super) fn wait(&self) -> Waiting<'_> {
+        // Only numbers for people and for a bound of seconds are made of these: no ordering with other memory is needed.
+        if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.quiet_since.store(self.now(), Ordering::Relaxed);
+        }
+        Waiting(self)
+    }
+
+    /// A reply came, of whatever call.
+    pub(super) fn heard(&self) {
+        self.quiet_since.store(self.now(), Ordering::Relaxed);
+        if self.outage.load(Ordering::Relaxed) && self.outage.swap(false, Ordering::AcqRel) {
+            tracing::warn!("server {} OK", self.server);
+            self.events.responding_again();
+        }
+    }
+
+    /// A call waited longer than `patience`. It is an outage if nobody else was answered meanwhile.
+    pub(super) fn missed(&self, patience: Duration) {
+        let silent = self.silent_for().is_some_and(|silence| silence >= patience);
+        if silent && !self.outage.swap(true, Ordering::AcqRel) {
+            tracing::warn!("server {} not responding, still trying", self.server);
+            self.events.not_responding();
+        }
+    }
+
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let since = self.quiet_since.load(Ordering::Relaxed);
+        Some(Duration::from_nanos(self.now().saturating_sub(since)))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

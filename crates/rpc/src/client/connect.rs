@@ -1,0 +1,152 @@
+//! Making a connection: resolving, reserved ports, socket options.
+//!
+//! May wait for a resolver or a handshake, so it runs on a thread that no caller waits for uninterruptibly.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::{AddressFamily as Family, SocketFlags, SocketType, sockopt},
+};
+
+use super::{
+    options::{AddressFamily, PortSource, Server, TcpOptions},
+    timer::patience,
+};
+
+/// The ports that are tried with `resvport`; those below are left to services.
+const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
+
+/// The least time after which data that the peer does not acknowledge end the connection.
+const USER_TIMEOUT_MIN: Duration = Duration::from_secs(10);
+
+/// Connects to the first of the server's addresses that answers.
+pub(super) fn connect(options: &TcpOptions) -> io::Result<OwnedFd> {
+    let mut failure = io::Error::new(
+        io::ErrorKind::NotFound,
+        "the server's name has no address of that family",
+    );
+    for address in addresses(options)? {
+        match port(options, address.ip()).and_then(|port| {
+            let mut address = address;
+            address.set_port(port);
+            connect_to(options, address)
+        }) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn addresses(options: &TcpOptions) -> io::Result<Vec<SocketAddr>> {
+    let all: Vec<SocketAddr> = match &options.server {
+        Server::Address(address) => vec![SocketAddr::new(*address, 0)],
+        Server::Name(name) => (name.as_str(), 0)
+            .to_socket_addrs()
+            .map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?
+            .collect(),
+    };
+    let wanted = |address: &SocketAddr| match options.family {
+        AddressFamily::Any => true,
+        AddressFamily::V4 => address.is_ipv4(),
+        AddressFamily::V6 => address.is_ipv6(),
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn port(options: &TcpOptions, address: IpAddr) -> io::Result<u16> {
+    match &options.port {
+        PortSource::Fixed(port) => Ok(*port),
+        PortSource::Asked(ask) => ask(address),
+    }
+}
+
+fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
+    if !options.reserved_port {
+        return Ok(connect_from(options, address, None)?);
+    }
+    let count = RESERVED.end() - RESERVED.start() + 1;
+    // Started anywhere, so that mounts made at the same time do not try the same ports one after the other.
+    let first = random_u32()? % u32::from(count);
+    let mut failure = Errno::ADDRINUSE;
+    for offset in 0..u32::from(count) {
+        let step = u16::try_from((first + offset) % u32::from(count)).expect("below a u16");
+        match connect_from(options, address, Some(RESERVED.start() + step)) {
+            Err(errno @ (Errno::ADDRINUSE | Errno::ADDRNOTAVAIL)) => failure = errno,
+            other => return Ok(other?),
+        }
+    }
+    Err(failure.into())
+}
+
+fn connect_from(options: &TcpOptions, address: SocketAddr, port: Option<u16>) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        Family::INET
+    } else {
+        Family::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(port) = port {
+        // A port whose last connection is still in TIME_WAIT may be used again.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        let any = match address {
+            SocketAddr::V4(_) => IpAddr::from([0u8; 4]),
+            SocketAddr::V6(_) => IpAddr::from([0u8; 16]),
+        };
+        rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
+    }
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => finish(&socket, options.connect_timeout)?,
+        Err(errno) => return Err(errno),
+    }
+    tune(&socket, options)?;
+    Ok(socket)
+}
+
+fn finish(socket: &OwnedFd, timeout: Duration) -> rustix::io::Result<()> {
+    let end = Instant::now() + timeout;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&left)) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return sockopt::socket_error(socket)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// A peer that is gone without a word is noticed after as long as a call waits; one that is alive but silent keeps its
+/// connection.
+fn tune(socket: &OwnedFd, options: &TcpOptions) -> rustix::io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    let interval = Duration::from_secs(options.timeout.as_secs().clamp(1, 600));
+    sockopt::set_tcp_keepidle(socket, interval)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, options.retrans.saturating_add(1).min(100))?;
+    // This also ends a connection whose window a live peer keeps shut: give it some time even when calls get little.
+    let patience = patience(options).max(USER_TIMEOUT_MIN).as_millis();
+    let patience = u32::try_from(patience).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(socket, patience)
+}
+
+/// Any number; for what others should not guess or repeat, not for secrets.
+pub(super) fn random_u32() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes))
+}

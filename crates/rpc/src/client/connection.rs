@@ -1,0 +1,323 @@
+//! One connection that many callers share without a thread of its own.
+//!
+//! Owns the socket, the calls that wait on it, and two roles that callers take in turn: reading (one waiting caller reads
+//! for all and hands the reading over when its own reply is there) and writing (one caller writes; what is small is given to
+//! it by the others). Invariants: whenever a call waits and nobody reads, one of the waiting is awake or about to be; no
+//! lock is held while a thread waits; a record that was begun is finished, whoever leaves. Lock order: `state`, then a
+//! waiter's place.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use curt_xdr::{DecodeError, Decoder};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, Shutdown},
+};
+
+use super::{
+    CallError, Reply,
+    activity::Activity,
+    interrupt::Wake,
+    waiter::{Bell, Waiter},
+};
+use crate::{
+    auth::AUTH_BODY_MAX,
+    buffer::Pool,
+    inbox::{Inbox, Whole},
+    message::{AcceptStatus, Denial, REPLY_HEADER_SIZE, decode_reply_header},
+    record::RecordError,
+};
+
+/// How much is received before waiting callers are told: one read at a time, for a socket that is never empty.
+const READS_MAX: usize = 16;
+
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    /// For whoever reads.
+    pub(super) read_bell: Arc<Bell>,
+    /// For whoever only writes.
+    pub(super) write_bell: Arc<Bell>,
+    state: Mutex<State>,
+    activity: Arc<Activity>,
+    pool: Arc<Pool>,
+    reply_max: usize,
+    /// A reply came on it, ever.
+    proved: AtomicBool,
+}
+
+pub(super) struct State {
+    pub(super) calls: HashMap<u32, Slot>,
+    /// What was received; taken out by the caller that reads.
+    pub(super) inbox: Option<Inbox>,
+    /// Somebody owns the output.
+    pub(super) writing: bool,
+    /// Small records and rests of records that whoever owns the output is to write.
+    pub(super) pending: Vec<u8>,
+    /// Callers with large records that wait for the output.
+    pub(super) queue: VecDeque<u32>,
+    /// Replies seen so far.
+    pub(super) replies: u64,
+    pub(super) closed: bool,
+}
+
+/// A call that waits.
+pub(super) struct Slot {
+    pub(super) waiter: Arc<Waiter>,
+    pub(super) results_max: usize,
+    pub(super) outcome: Option<Result<Reply, CallError>>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        socket: OwnedFd,
+        activity: Arc<Activity>,
+        pool: Arc<Pool>,
+        reply_max: usize,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            socket,
+            read_bell: Arc::new(Bell::new()?),
+            write_bell: Arc::new(Bell::new()?),
+            state: Mutex::new(State {
+                calls: HashMap::new(),
+                inbox: Some(Inbox::new(Arc::clone(&pool))),
+                writing: false,
+                pending: Vec::new(),
+                queue: VecDeque::new(),
+                replies: 0,
+                closed: false,
+            }),
+            activity,
+            pool,
+            reply_max,
+            proved: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether the server ever answered on it.
+    pub(super) fn is_proved(&self) -> bool {
+        self.proved.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection; its callers look for another.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.closed = true;
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+            for slot in state.calls.values() {
+                slot.waiter.wake();
+            }
+        }
+    }
+
+    /// Reads what there is, for everybody. For the caller that holds `inbox`.
+    pub(super) fn receive(&self, inbox: &mut Inbox) {
+        for _ in 0..READS_MAX {
+            let room = inbox.room();
+            let wanted = room.len();
+            match rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return self.lost("the server closed the connection"),
+                Ok((_, count)) => {
+                    inbox.received(count);
+                    let any = self.deliver_all(inbox);
+                    if any || count < wanted {
+                        return;
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(errno) => return self.lost(&errno.to_string()),
+            }
+        }
+    }
+
+    /// The connection ended without a fault of a message.
+    pub(super) fn lost(&self, why: &str) {
+        if !self.is_closed() {
+            tracing::info!("connection to server {} lost: {why}", self.activity.server());
+        }
+        self.close();
+    }
+
+    /// Gives each complete reply to its caller; whether there was any.
+    fn deliver_all(&self, inbox: &mut Inbox) -> bool {
+        let mut any = false;
+        let mut state = self.lock();
+        loop {
+            match inbox.whole(|beginning| state.limit(beginning, self.reply_max)) {
+                Ok(None) => break,
+                Ok(Some(whole)) => {
+                    any = true;
+                    self.deliver(&mut state, inbox, whole);
+                }
+                Err(error) => {
+                    let xid = xid_of(inbox.beginning());
+                    if let Some(slot) = xid.and_then(|xid| state.calls.get_mut(&xid)) {
+                        slot.finish(Err(CallError::Malformed(too_long(error))));
+                    }
+                    drop(state);
+                    self.malformed(&error, "; closing the connection");
+                    self.close();
+                    return true;
+                }
+            }
+        }
+        drop(state);
+        if any {
+            self.proved.store(true, Ordering::Relaxed);
+            self.activity.heard();
+        }
+        any
+    }
+
+    fn deliver(&self, state: &mut State, inbox: &mut Inbox, whole: Whole) {
+        state.replies += 1;
+        let body = inbox.body(whole);
+        self.activity
+            .events()
+            .received(body.len() + crate::record::MARK_SIZE);
+        let waiting = xid_of(body).and_then(|xid| state.calls.get_mut(&xid));
+        // The reply to a call that was called off, or the second to one that was sent twice, or nonsense.
+        let Some(slot) = waiting.filter(|slot| slot.outcome.is_none()) else {
+            return inbox.skip(whole);
+        };
+        let outcome = match decode_outcome(body, slot.results_max) {
+            Ok(results_size) => {
+                let (bytes, _, end) = inbox.take(whole);
+                Ok(Reply::pooled(
+                    bytes,
+                    end - results_size,
+                    end,
+                    Arc::clone(&self.pool),
+                ))
+            }
+            Err(error) => {
+                inbox.skip(whole);
+                if let CallError::Malformed(defect) = &error {
+                    self.malformed(defect, "");
+                }
+                Err(error)
+            }
+        };
+        slot.finish(outcome);
+    }
+
+    fn malformed(&self, defect: &dyn std::fmt::Display, consequence: &str) {
+        self.activity.events().malformed_reply();
+        tracing::warn!(
+            "malformed reply from server {}: {defect}{consequence}",
+            self.activity.server()
+        );
+    }
+}
+
+impl State {
+    /// How long the reply that begins so may be.
+    fn limit(&self, beginning: &[u8], reply_max: usize) -> usize {
+        // A verifier may stand in the header.
+        let header_max = REPLY_HEADER_SIZE + AUTH_BODY_MAX;
+        match xid_of(beginning).and_then(|xid| self.calls.get(&xid)) {
+            Some(slot) => slot.results_max.saturating_add(header_max).min(reply_max),
+            None => reply_max,
+        }
+    }
+
+    /// Wakes somebody for each role that waits for somebody. To be called whenever a caller leaves or gives up a role.
+    pub(super) fn pass_on(&self) {
+        if self.closed {
+            return;
+        }
+        let unread = self.inbox.is_some();
+        let unwritten = !self.writing && (!self.pending.is_empty() || !self.queue.is_empty());
+        if !unread && !unwritten {
+            return;
+        }
+        let first_in_queue = self.queue.front().and_then(|xid| self.calls.get(xid));
+        if unwritten && let Some(slot) = first_in_queue {
+            slot.waiter.wake();
+            return;
+        }
+        // Whoever is woken takes every role that is free.
+        if let Some(slot) = self.calls.values().find(|slot| slot.outcome.is_none()) {
+            slot.waiter.wake();
+        }
+    }
+}
+
+impl Slot {
+    fn finish(&mut self, outcome: Result<Reply, CallError>) {
+        if self.outcome.is_none() {
+            self.outcome = Some(outcome);
+            self.waiter.wake();
+        }
+    }
+}
+
+fn xid_of(beginning: &[u8]) -> Option<u32> {
+    beginning.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+/// Reads a reply's header: the size of the results that follow it to the end of the record.
+fn decode_outcome(body: &[u8], results_max: usize) -> Result<usize, CallError> {
+    let mut decoder = Decoder::new(body);
+    let header = decode_reply_header(&mut decoder)?;
+    match header.outcome {
+        Ok(AcceptStatus::Success) => {
+            let size = decoder.remaining().len();
+            if size > results_max {
+                return Err(DecodeError::TooLong {
+                    length: saturate(size),
+                    limit: saturate(results_max),
+                }
+                .into());
+            }
+            Ok(size)
+        }
+        Ok(AcceptStatus::ProgramUnavailable) => Err(CallError::ProgramUnavailable),
+        Ok(AcceptStatus::ProgramMismatch(versions)) => Err(CallError::ProgramMismatch(versions)),
+        Ok(AcceptStatus::ProcedureUnavailable) => Err(CallError::ProcedureUnavailable),
+        Ok(AcceptStatus::GarbageArguments) => Err(CallError::GarbageArguments),
+        Ok(AcceptStatus::SystemError) => Err(CallError::SystemError),
+        Err(Denial::RpcMismatch(versions)) => Err(CallError::RpcMismatch(versions)),
+        Err(Denial::Authentication(status)) => Err(CallError::Denied(status)),
+    }
+}
+
+fn too_long(error: RecordError) -> DecodeError {
+    match error {
+        RecordError::TooLong { length, limit } => DecodeError::TooLong {
+            length: saturate(length),
+            limit: saturate(limit),
+        },
+        RecordError::TooManyFragments => DecodeError::BadValue {
+            name: "fragments",
+            value: crate::record::FRAGMENTS_MAX,
+        },
+    }
+}
+
+fn saturate(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,261 @@
+//! One of a transport's connections: there, lost, or being made again.
+//!
+//! Owns who makes the connection (a thread that lives only as long as that takes, so that no caller is stuck in a resolver)
+//! and who waits for it. Invariant: while somebody waits and the transport is open, a thread is connecting, or there is a
+//! connection.
+
+use std::{
+    io,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::{
+    CallError, Interrupt,
+    connect::connect,
+    connection::Connection,
+    interrupt::Wake,
+    tcp::Shared,
+    timer::{Due, Timer},
+    waiter::Waiter,
+};
+
+/// The pause after the first failure; doubled by each further one.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// The longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What an attempt's thread needs; its work is a few system calls and a resolver.
+const STACK_SIZE: usize = 256 << 10;
+
+#[derive(Default)]
+pub(super) struct Lane {
+    state: Mutex<State>,
+    /// Rung when the transport is closed, to end a pause.
+    closing: Condvar,
+    outstanding: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Arc<Connection>>,
+    connecting: bool,
+    closed: bool,
+    /// There was a connection before.
+    again: bool,
+    /// Attempts that failed, and connections that were lost before the server answered, since it last did.
+    failures: u32,
+    last_failure: Option<io::ErrorKind>,
+    waiters: Vec<Arc<Waiter>>,
+}
+
+/// How often an attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempts {
+    /// Once; a failure ends the wait.
+    Once,
+    /// Until there is a connection or nobody waits for it.
+    Many,
+}
+
+/// A call that counts as one of the lane's.
+pub(super) struct Outstanding<'a>(&'a Lane);
+
+impl Lane {
+    pub(super) fn outstanding(&self) -> usize {
+        // A hint for spreading calls; nothing is ordered by it.
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn enter(&self) -> Outstanding<'_> {
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        Outstanding(self)
+    }
+
+    /// The lane's connection, waiting for it as long as `timer`, `patient` and `interrupt` allow.
+    pub(super) fn connection(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        waiter: &Arc<Waiter>,
+        (interrupt, timer, patient): (&Interrupt, &mut Timer, bool),
+        attempts: Attempts,
+    ) -> Result<Arc<Connection>, CallError> {
+        let mut attempted = false;
+        loop {
+            let mut state = self.state.lock();
+            forget(&mut state.waiters, waiter);
+            if state.closed {
+                return Err(CallError::Closed);
+            }
+            if let Some(connection) = state.usable() {
+                return Ok(connection);
+            }
+            if interrupt.is_raised() {
+                return Err(CallError::Interrupted);
+            }
+            if attempts == Attempts::Once && attempted && !state.connecting {
+                let kind = state.last_failure.unwrap_or(io::ErrorKind::Other);
+                return Err(CallError::Unreachable(kind));
+            }
+            state.waiters.push(Arc::clone(waiter));
+            attempted |= self.start(shared, &mut state, attempts);
+            // Without a thread nobody will wake this one: it tries again itself.
+            let retry_at = if state.connecting {
+                timer.deadline()
+            } else {
+                Instant::now() + PAUSE_MAX
+            };
+            drop(state);
+            let over = !waiter.park(retry_at.min(timer.deadline()));
+            if over && timer.due(Instant::now()) == Due::Patience {
+                shared.activity.missed(timer.patience());
+                if !patient {
+                    forget(&mut self.state.lock().waiters, waiter);
+                    return Err(shared.timed_out());
+                }
+            }
+        }
+    }
+
+    /// Ends all waiting, and the connection.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let connection = state.connection.take();
+        state.wake_all();
+        self.closing.notify_all();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.close();
+        }
+    }
+
+    /// Has a connection made if nobody is at it.
+    fn start(self: &Arc<Self>, shared: &Arc<Shared>, state: &mut State, attempts: Attempts) -> bool {
+        if state.connecting {
+            return false;
+        }
+        let lane = Arc::downgrade(self);
+        let shared_by_thread = Arc::downgrade(shared);
+        let thread = thread::Builder::new()
+            .name("curt-connect".into())
+            .stack_size(STACK_SIZE);
+        state.connecting = true;
+        if let Err(error) = thread.spawn(move || make(&lane, &shared_by_thread, attempts)) {
+            tracing::warn!("no thread to connect with: {error}");
+            state.connecting = false;
+            state.last_failure = Some(error.kind());
+        }
+        true
+    }
+
+    /// Waits before the next attempt; the state that is returned is locked.
+    fn pause<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.failures > 0 {
+            let doubled = PAUSE_MIN.saturating_mul(1 << (state.failures - 1).min(16));
+            let end = Instant::now() + doubled.min(PAUSE_MAX);
+            while !state.closed && !self.closing.wait_until(&mut state, end).timed_out() {}
+        }
+        state
+    }
+}
+
+/// The thread that connects. It holds neither lane nor transport while it waits for the network, so that both can be dropped.
+fn make(lane: &Weak<Lane>, shared: &Weak<Shared>, attempts: Attempts) {
+    loop {
+        let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
+            return;
+        };
+        let mut state = lane_now.state.lock();
+        if attempts == Attempts::Many {
+            state = lane_now.pause(state);
+        }
+        if state.closed || state.waiters.is_empty() {
+            state.connecting = false;
+            return;
+        }
+        drop(state);
+        let options = shared_now.options.clone();
+        drop((lane_now, shared_now));
+
+        let made = connect(&options);
+
+        let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
+            return;
+        };
+        let made = made.and_then(|socket| shared_now.adopt(socket));
+        let mut state = lane_now.state.lock();
+        let over = state.finish(made, &shared_now);
+        if over || attempts == Attempts::Once {
+            state.connecting = false;
+            state.wake_all();
+            return;
+        }
+    }
+}
+
+impl State {
+    /// The connection, if it can be used; one that was lost is put away.
+    fn usable(&mut self) -> Option<Arc<Connection>> {
+        let connection = self.connection.take()?;
+        if connection.is_closed() {
+            if connection.is_proved() {
+                self.failures = 0;
+            } else {
+                self.failures = self.failures.saturating_add(1);
+            }
+            return None;
+        }
+        self.connection = Some(Arc::clone(&connection));
+        Some(connection)
+    }
+
+    /// Takes over what an attempt gave; whether no other is needed.
+    fn finish(&mut self, made: io::Result<Arc<Connection>>, shared: &Shared) -> bool {
+        match made {
+            Ok(connection) if self.closed => {
+                connection.close();
+                true
+            }
+            Ok(connection) => {
+                shared.activity.events().connected(self.again);
+                self.again = true;
+                self.connection = Some(connection);
+                true
+            }
+            Err(error) => {
+                if self.failures == 0 {
+                    tracing::info!("cannot connect to server {}: {error}", shared.activity.server());
+                }
+                self.failures = self.failures.saturating_add(1);
+                self.last_failure = Some(error.kind());
+                self.closed
+            }
+        }
+    }
+
+    fn wake_all(&self) {
+        for waiter in &self.waiters {
+            waiter.wake();
+        }
+    }
+}
+
+fn forget(waiters: &mut Vec<Arc<Waiter>>, waiter: &Arc<Waiter>) {
+    if let Some(at) = waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+        waiters.swap_remove(at);
+    }
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}

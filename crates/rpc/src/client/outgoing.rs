@@ -1,0 +1,108 @@
+//! What is to be written to a socket, and how much of it was.
+
+use std::{io::IoSlice, os::fd::OwnedFd};
+
+use rustix::{io::Errno, net::SendFlags};
+
+/// A record to send: its mark, header and arguments, and bulk data that are sent from where they are.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'a> {
+    head: &'a [u8],
+    bulk: &'a [u8],
+    padding: &'static [u8],
+}
+
+impl<'a> Outgoing<'a> {
+    /// `head` includes the mark, which counts `bulk` and its padding.
+    pub(super) const fn new(head: &'a [u8], bulk: &'a [u8], padding: &'static [u8]) -> Self {
+        Self { head, bulk, padding }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.head.len() + self.bulk.len() + self.padding.len()
+    }
+
+    /// Appends what follows the first `skip` bytes to `out`.
+    pub(super) fn copy_rest(&self, skip: usize, out: &mut Vec<u8>) {
+        for part in self.rest(skip) {
+            out.extend_from_slice(part);
+        }
+    }
+
+    fn rest(&self, mut skip: usize) -> [&'a [u8]; 3] {
+        [self.head, self.bulk, self.padding].map(|part| {
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            &part[skipped..]
+        })
+    }
+}
+
+/// What the one caller that owns a connection's output is writing: first what others left, then its own record.
+#[derive(Default)]
+pub(super) struct Writing {
+    others: Vec<u8>,
+    others_sent: usize,
+    own_sent: usize,
+    own: bool,
+}
+
+impl Writing {
+    /// `others` first, then, if `own`, the caller's record.
+    pub(super) fn new(others: Vec<u8>, own: bool) -> Self {
+        Self {
+            others,
+            others_sent: 0,
+            own_sent: 0,
+            own,
+        }
+    }
+
+    /// Writes as much as the socket takes: `true` if that was all of it.
+    pub(super) fn push(&mut self, socket: &OwnedFd, own: &Outgoing<'_>) -> Result<bool, Errno> {
+        loop {
+            let [head, bulk, padding] = if self.own {
+                own.rest(self.own_sent)
+            } else {
+                [&[][..]; 3]
+            };
+            let parts = [&self.others[self.others_sent..], head, bulk, padding].map(IoSlice::new);
+            let left: usize = parts.iter().map(|part| part.len()).sum();
+            if left == 0 {
+                return Ok(true);
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(socket, &parts, &mut Default::default(), flags) {
+                Ok(sent) => self.advance(sent),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        let of_others = sent.min(self.others.len() - self.others_sent);
+        self.others_sent += of_others;
+        self.own_sent += sent - of_others;
+    }
+
+    /// Whether the caller's record is on its way as a whole.
+    pub(super) const fn own_done(&self, own: &Outgoing<'_>) -> bool {
+        self.own && self.own_sent == own.len()
+    }
+
+    /// Whether any of the caller's record is on its way.
+    pub(super) const fn own_begun(&self) -> bool {
+        self.own_sent > 0
+    }
+
+    /// What must still be sent when the caller leaves: a record that was begun has to be finished, one that was not is dropped.
+    pub(super) fn leave(mut self, own: &Outgoing<'_>) -> Vec<u8> {
+        self.others.drain(..self.others_sent);
+        if self.own_sent > 0 {
+            own.copy_rest(self.own_sent, &mut self.others);
+        }
+        self.others
+    }
+}

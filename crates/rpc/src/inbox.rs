@@ -1,0 +1,300 @@
+//! Bytes received and not yet understood.
+//!
+//! Owns one growing buffer and the record that is being assembled in it. Invariants: the buffer's `Vec` is initialised to
+//! its full length, so that receiving needs neither `unsafe` nor zeroing after the first use; memory follows what was
+//! received, never what was announced.
+
+use std::{mem, sync::Arc};
+
+use crate::{
+    buffer::{BUFFER_MIN, Pool},
+    record::{Assembly, MARK_SIZE, Progress, RecordError},
+};
+
+/// One direction of a connection, between the socket and whole records.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    assembly: Assembly,
+    /// How many more bytes the record at `start` is known to need.
+    needs: usize,
+    pool: Arc<Pool>,
+}
+
+/// A record that is complete at the front of an [`Inbox`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    body: usize,
+    consumed: usize,
+}
+
+impl Inbox {
+    /// An empty one, which takes a buffer when it needs one.
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            end: 0,
+            assembly: Assembly::default(),
+            needs: MARK_SIZE,
+            pool,
+        }
+    }
+
+    /// Room to receive into: at least one byte, and little more than the current record needs, so that what follows it need
+    /// not be moved.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.bytes.is_empty() {
+            self.bytes = self.pool.take();
+        }
+        let wanted = self.needs.max(BUFFER_MIN / 2);
+        if self.bytes.len() - self.end < wanted && self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end == self.bytes.len() {
+            self.bytes.resize(self.bytes.len() * 2, 0);
+        }
+        let end = self.bytes.len().min(self.end + wanted.max(BUFFER_MIN));
+        &mut self.bytes[self.end..end]
+    }
+
+    /// Notes that the first `count` bytes of [`Inbox::room`] were filled.
+    pub(crate) fn received(&mut self, count: usize) {
+        assert!(
+            self.end + count <= self.bytes.len(),
+            "more was received than there was room for"
+        );
+        self.end += count;
+    }
+
+    /// Whether nothing is kept, not even the beginning of a record.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Looks for a whole record at the front. `limit` is asked how long the record may be, given its beginning.
+    ///
+    /// # Errors
+    /// As [`Assembly::advance`].
+    pub(crate) fn whole(&mut self, limit: impl FnMut(&[u8]) -> usize) -> Result<Option<Whole>, RecordError> {
+        match self
+            .assembly
+            .advance(&mut self.bytes[self.start..self.end], limit)?
+        {
+            Progress::Needs(needs) => {
+                self.needs = needs;
+                Ok(None)
+            }
+            Progress::Complete { body, consumed } => Ok(Some(Whole { body, consumed })),
+        }
+    }
+
+    /// The body of the record at the front.
+    pub(crate) fn body(&self, whole: Whole) -> &[u8] {
+        let start = self.start + MARK_SIZE;
+        &self.bytes[start..start + whole.body]
+    }
+
+    /// As much of the record at the front as is known, when [`Inbox::whole`] failed or found none.
+    pub(crate) fn beginning(&self) -> &[u8] {
+        self.bytes
+            .get(self.start + MARK_SIZE..self.end)
+            .unwrap_or_default()
+    }
+
+    /// Drops the record at the front.
+    pub(crate) fn skip(&mut self, whole: Whole) {
+        self.start += whole.consumed;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+        self.assembly = Assembly::default();
+        self.needs = MARK_SIZE;
+    }
+
+    /// Takes the record at the front out, in a buffer of its own: the bytes, and where in them the body is. Moves either the
+    /// record or what follows it, whichever is shorter.
+    pub(crate) fn take(&mut self, whole: Whole) -> (Vec<u8>, usize, usize) {
+        let mut other = self.pool.take();
+        let next = self.start + whole.consumed;
+        let following = self.end - next;
+        if following <= whole.consumed {
+            grow(&mut other, following);
+            other[..following].copy_from_slice(&self.bytes[next..self.end]);
+            let body = self.start + MARK_SIZE;
+            mem::swap(&mut self.bytes, &mut other);
+            self.skip(whole);
+            self.start = 0;
+            self.end = following;
+            (other, body, body + whole.body)
+        } else {
+            grow(&mut other, whole.body);
+            other[..whole.body].copy_from_slice(self.body(whole));
+            self.skip(whole);
+            (other, 0, whole.body)
+        }
+    }
+
+    /// Leaves the record at the front with its buffer to the caller, who still works on it, and continues with what follows
+    /// in another buffer.
+    pub(crate) fn split(&mut self, whole: Whole) -> Self {
+        let next = self.start + whole.consumed;
+        let mut rest = Self::new(Arc::clone(&self.pool));
+        let following = self.end - next;
+        if following > 0 {
+            rest.bytes = rest.pool.take();
+            grow(&mut rest.bytes, following);
+            rest.bytes[..following].copy_from_slice(&self.bytes[next..self.end]);
+            rest.end = following;
+        }
+        self.end = next;
+        rest
+    }
+
+    /// Gives back what memory an empty inbox holds, and what a partly filled one holds in excess.
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() {
+            self.pool.put(mem::take(&mut self.bytes));
+            self.start = 0;
+            self.end = 0;
+        } else {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            self.bytes.truncate(self.end);
+            self.bytes.shrink_to_fit();
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.pool.put(mem::take(&mut self.bytes));
+    }
+}
+
+fn grow(bytes: &mut Vec<u8>, length: usize) {
+    if bytes.len() < length {
+        bytes.resize(length, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record;
+
+    const LIMIT: usize = 100_000;
+
+    /// Feeds `stream` in pieces of `step` bytes at most; returns the bodies found, or the error.
+    fn read_all(stream: &[u8], step: usize, copy: bool) -> Result<Vec<Vec<u8>>, RecordError> {
+        let mut inbox = Inbox::new(Arc::new(Pool::new(1 << 20)));
+        let mut found = Vec::new();
+        let mut rest = stream;
+        while !rest.is_empty() {
+            let room = inbox.room();
+            let count = room.len().min(step).min(rest.len());
+            room[..count].copy_from_slice(&rest[..count]);
+            inbox.received(count);
+            rest = &rest[count..];
+            while let Some(whole) = inbox.whole(|_| LIMIT)? {
+                if copy {
+                    let (bytes, start, end) = inbox.take(whole);
+                    found.push(bytes[start..end].to_vec());
+                } else {
+                    found.push(inbox.body(whole).to_vec());
+                    inbox.skip(whole);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn stream_of(records: &[Vec<Vec<u8>>]) -> Vec<u8> {
+        let mut stream = Vec::new();
+        for fragments in records {
+            for (index, fragment) in fragments.iter().enumerate() {
+                let mut mark = record::mark(fragment.len());
+                if index + 1 < fragments.len() {
+                    mark[0] &= 0x7f;
+                }
+                stream.extend_from_slice(&mark);
+                stream.extend_from_slice(fragment);
+            }
+        }
+        stream
+    }
+
+    proptest! {
+        #[test]
+        fn records_survive_any_cutting(
+            records in prop::collection::vec(
+                prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3000), 1..5), 0..8),
+            step in 1usize..5000, copy: bool,
+        ) {
+            let expected: Vec<Vec<u8>> = records.iter().map(|fragments| fragments.concat()).collect();
+            prop_assert_eq!(read_all(&stream_of(&records), step, copy).expect("records are in order"), expected);
+        }
+
+        #[test]
+        fn garbage_never_panics(stream in prop::collection::vec(any::<u8>(), 0..4000), step in 1usize..5000) {
+            let _ = read_all(&stream, step, true);
+        }
+    }
+
+    #[test]
+    fn a_record_at_the_limit_passes_and_one_above_it_does_not() {
+        let at = stream_of(&[vec![vec![1; LIMIT - 10], vec![2; 10]]]);
+        assert_eq!(read_all(&at, 4096, true).map(|found| found[0].len()), Ok(LIMIT));
+        let above = stream_of(&[vec![vec![1; LIMIT - 10], vec![2; 11]]]);
+        assert_eq!(
+            read_all(&above, 4096, true),
+            Err(RecordError::TooLong {
+                length: LIMIT + 1,
+                limit: LIMIT
+            })
+        );
+    }
+
+    #[test]
+    fn memory_follows_what_was_received_not_what_was_announced() {
+        let mut inbox = Inbox::new(Arc::new(Pool::new(1 << 20)));
+        let room = inbox.room();
+        room[..4].copy_from_slice(&record::mark(LIMIT));
+        inbox.received(4);
+        assert!(inbox.whole(|_| LIMIT).expect("the limit allows it").is_none());
+        assert!(inbox.room().len() <= BUFFER_MIN);
+        assert_eq!(inbox.bytes.len(), BUFFER_MIN);
+    }
+
+    #[test]
+    fn fragments_are_counted() {
+        let mut stream = Vec::new();
+        for _ in 0..=record::FRAGMENTS_MAX {
+            stream.extend_from_slice(&[0; 4]);
+        }
+        assert_eq!(read_all(&stream, 4096, true), Err(RecordError::TooManyFragments));
+    }
+
+    #[test]
+    fn a_split_inbox_goes_on_with_what_follows() {
+        let stream = stream_of(&[vec![vec![7; 100]], vec![vec![8; 50]]]);
+        let mut inbox = Inbox::new(Arc::new(Pool::new(1 << 20)));
+        inbox.room()[..stream.len()].copy_from_slice(&stream);
+        inbox.received(stream.len());
+        let first = inbox.whole(|_| LIMIT).expect("in order").expect("complete");
+        let mut rest = inbox.split(first);
+        assert_eq!(inbox.body(first), [7; 100]);
+        let second = rest.whole(|_| LIMIT).expect("in order").expect("complete");
+        assert_eq!(rest.body(second), [8; 50]);
+        rest.skip(second);
+        assert!(rest.is_empty());
+    }
+}

@@ -1,0 +1,537 @@
+//! What a caller may rely on, whatever the server does.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(unreachable_pub, reason = "shared by the tests of this folder")]
+mod fake;
+
+use std::{
+    collections::HashSet,
+    io::{ErrorKind, Write},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use curt_rpc::{
+    client::{CallError, Hardness, Interrupt, NoEvents, Server, TcpOptions, TcpTransport, Transport},
+    message::{AcceptStatus, Call, Denial, Versions, encode_denied, encode_failure},
+    record,
+};
+use curt_xdr::DecodeError;
+use fake::*;
+
+fn transport(options: TcpOptions) -> TcpTransport {
+    TcpTransport::new(options, Arc::new(NoEvents))
+}
+
+/// `threads` threads make `calls` calls each, every one with arguments of its own, and compare what comes back.
+fn many_calls(transport: &TcpTransport, threads: u32, calls: u32) {
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                for number in 0..calls {
+                    let mut arguments = [thread.to_be_bytes(), number.to_be_bytes()].concat();
+                    arguments.resize(8 + 4 * (number as usize % 3000), 7);
+                    assert_eq!(call(transport, &arguments).unwrap().results(), arguments);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn replies_in_any_order_reach_their_callers() {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(3))).unwrap();
+        let mut held = Vec::new();
+        loop {
+            // Up to seven calls are held back, and answered last first, in pieces.
+            let mut peek = [0; 1];
+            let idle = match stream.peek(&mut peek) {
+                Ok(0) => return,
+                Ok(_) => {
+                    stream.set_read_timeout(None).unwrap();
+                    let Some(record) = read_record(&mut stream) else {
+                        return;
+                    };
+                    stream.set_read_timeout(Some(Duration::from_millis(3))).unwrap();
+                    held.push(echo(&record));
+                    false
+                }
+                Err(_) => true,
+            };
+            if idle || held.len() == 7 {
+                while let Some(reply) = held.pop() {
+                    let (first, second) = reply.split_at(reply.len() / 3);
+                    stream.write_all(first).unwrap();
+                    stream.write_all(second).unwrap();
+                }
+            }
+        }
+    });
+    many_calls(&transport(options(address)), 16, 150);
+}
+
+#[test]
+fn calls_survive_a_server_that_keeps_cutting_the_connection() {
+    let (listener, address) = listen();
+    let seen = Arc::new(Mutex::new(HashSet::new()));
+    let all = Arc::clone(&seen);
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            for count in 0.. {
+                let Some(record) = read_record(&mut stream) else {
+                    break;
+                };
+                all.lock().unwrap().insert(xid(&record));
+                let reply = echo(&record);
+                // Some connections end between records, some inside one.
+                if count == 40 + number % 5 {
+                    let _ = stream.write_all(&reply[..(number * 7) % reply.len()]);
+                    break;
+                }
+                stream.write_all(&reply).unwrap();
+            }
+        }
+    });
+    let counts = Counts::new();
+    let transport = TcpTransport::new(options(address), counts.clone());
+    many_calls(&transport, 8, 60);
+    assert!(of(&counts.reconnected) > 5);
+    assert!(of(&counts.retransmitted) > 5);
+    // Sent again means: with the same number.
+    assert_eq!(seen.lock().unwrap().len(), 8 * 60);
+}
+
+#[test]
+fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
+    let (listener, address) = listen();
+    let (resume, resumed) = channel::<()>();
+    let server = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        resumed.recv().unwrap();
+        echo_all(stream);
+    });
+    let mut patience = options(address);
+    patience.timeout = Duration::from_millis(20);
+    patience.retrans = 1;
+    let counts = Counts::new();
+    let transport = Arc::new(TcpTransport::new(patience, counts.clone()));
+    let interrupts: Vec<_> = (0..1000).map(|_| Interrupt::new()).collect();
+    let callers: Vec<_> = interrupts
+        .iter()
+        .enumerate()
+        .map(|(number, interrupt)| {
+            let (transport, interrupt) = (Arc::clone(&transport), interrupt.clone());
+            // Some have large data, so that the socket is full and many wait for their turn to write.
+            let bulk = vec![1; if number % 10 == 0 { 200_000 } else { 0 }];
+            let caller = move || {
+                let outcome = call_with(&*transport, &[0; 8], &bulk, &interrupt);
+                (outcome.map(drop), Instant::now())
+            };
+            thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn(caller)
+                .unwrap()
+        })
+        .collect();
+    eventually("the outage is told", || of(&counts.not_responding) == 1);
+    eventually("silence is measured", || {
+        transport.silent_for().unwrap() > Duration::from_millis(100)
+    });
+    // One at a time first: nobody else is disturbed, and each is quick.
+    let mut callers = callers.into_iter();
+    for (interrupt, caller) in interrupts.iter().zip(callers.by_ref()).take(50) {
+        let raised = Instant::now();
+        interrupt.raise();
+        let (outcome, ended) = caller.join().unwrap();
+        assert_eq!(outcome, Err(CallError::Interrupted));
+        assert!(
+            ended - raised < Duration::from_secs(1),
+            "took {:?}",
+            ended - raised
+        );
+    }
+    let raised = Instant::now();
+    for interrupt in &interrupts[50..900] {
+        interrupt.raise();
+    }
+    for caller in callers.by_ref().take(850) {
+        assert_eq!(caller.join().unwrap().0, Err(CallError::Interrupted));
+    }
+    assert!(raised.elapsed() < Duration::from_secs(5));
+    // The rest, and new ones, are answered when the server goes on, with what was begun before in order.
+    resume.send(()).unwrap();
+    for caller in callers {
+        assert_eq!(caller.join().unwrap().0, Ok(()));
+    }
+    assert_eq!(call(&*transport, &[5; 4]).unwrap().results(), [5; 4]);
+    assert_eq!(of(&counts.not_responding), 1);
+    assert_eq!(of(&counts.responding_again), 1);
+    assert_eq!(transport.silent_for(), None);
+    transport.close();
+    server.join().unwrap();
+}
+
+#[test]
+fn interrupts_at_any_moment_leave_the_stream_in_order() {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || echo_all(stream.unwrap()));
+        }
+    });
+    let counts = Counts::new();
+    let transport = TcpTransport::new(options(address), counts.clone());
+    thread::scope(|scope| {
+        for thread in 0u32..12 {
+            let transport = &transport;
+            scope.spawn(move || {
+                for number in 0u32..120 {
+                    let interrupt = Interrupt::new();
+                    let raiser = interrupt.clone();
+                    let delay = Duration::from_micros(u64::from(number * 17 % 700));
+                    let bulk = vec![thread.to_be_bytes()[3]; (number as usize % 7) * 60_000];
+                    let arguments = [thread.to_be_bytes(), number.to_be_bytes()].concat();
+                    thread::scope(|inner| {
+                        inner.spawn(move || {
+                            thread::sleep(delay);
+                            raiser.raise();
+                        });
+                        match call_with(transport, &arguments, &bulk, &interrupt) {
+                            Ok(reply) => {
+                                assert_eq!(reply.results()[..8], arguments);
+                                assert_eq!(reply.results()[8..], bulk);
+                            }
+                            Err(error) => assert_eq!(error, CallError::Interrupted),
+                        }
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(of(&counts.malformed), 0);
+    assert_eq!(of(&counts.reconnected), 0);
+    assert_eq!(call(&transport, &[9; 4]).unwrap().results(), [9; 4]);
+}
+
+/// A server that answers the first call of each connection with `reply(call)` and everything else by echo.
+fn first_reply(reply: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> TcpOptions {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        let mut first = true;
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            while let Some(record) = read_record(&mut stream) {
+                let answer = if std::mem::take(&mut first) {
+                    reply(&record)
+                } else {
+                    echo(&record)
+                };
+                if stream.write_all(&answer).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    options(address)
+}
+
+fn record_of(encode: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let body = record::open(&mut out);
+    encode(&mut out);
+    record::close(&mut out, body, 0);
+    out
+}
+
+#[test]
+fn every_status_of_a_reply_becomes_its_error() {
+    let versions = Versions { low: 2, high: 5 };
+    let accepted = [
+        (AcceptStatus::ProgramUnavailable, CallError::ProgramUnavailable),
+        (
+            AcceptStatus::ProgramMismatch(versions),
+            CallError::ProgramMismatch(versions),
+        ),
+        (
+            AcceptStatus::ProcedureUnavailable,
+            CallError::ProcedureUnavailable,
+        ),
+        (AcceptStatus::GarbageArguments, CallError::GarbageArguments),
+        (AcceptStatus::SystemError, CallError::SystemError),
+    ];
+    for (status, error) in accepted {
+        let options = first_reply(move |call| record_of(|out| encode_failure(out, xid(call), status)));
+        let transport = transport(options);
+        assert_eq!(call(&transport, &[]).unwrap_err(), error);
+        assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
+    }
+    use curt_rpc::auth::AuthStatus;
+    let denied = [
+        (Denial::RpcMismatch(versions), CallError::RpcMismatch(versions)),
+        (
+            Denial::Authentication(AuthStatus::TooWeak),
+            CallError::Denied(AuthStatus::TooWeak),
+        ),
+        (
+            Denial::Authentication(AuthStatus::GssContextProblem),
+            CallError::Denied(AuthStatus::GssContextProblem),
+        ),
+    ];
+    for (denial, error) in denied {
+        let options = first_reply(move |call| record_of(|out| encode_denied(out, xid(call), denial)));
+        assert_eq!(call(&transport(options), &[]).unwrap_err(), error);
+    }
+}
+
+#[test]
+fn a_malformed_reply_is_an_error_of_its_caller_and_the_connection_goes_on() {
+    let cases: [fn(u32) -> Vec<u8>; 5] = [
+        |xid| [xid, 1].map(u32::to_be_bytes).concat(),
+        |xid| [xid, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat(),
+        |xid| [xid, 1, 7, 0, 0, 0].map(u32::to_be_bytes).concat(),
+        |xid| [xid, 1, 0, 0, 0, 9].map(u32::to_be_bytes).concat(),
+        |xid| [xid, 1, 0, 0, 401, 0].map(u32::to_be_bytes).concat(),
+    ];
+    for case in cases {
+        let counts = Counts::new();
+        let options = first_reply(move |call| record_of(|out| out.extend(case(xid(call)))));
+        let transport = TcpTransport::new(options, counts.clone());
+        assert!(matches!(call(&transport, &[]), Err(CallError::Malformed(_))));
+        assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
+        assert_eq!((of(&counts.malformed), of(&counts.reconnected)), (1, 0));
+    }
+}
+
+#[test]
+fn a_reply_longer_than_the_procedure_allows_ends_the_connection_and_that_call_alone() {
+    let huge = |call: &[u8]| {
+        let mut out = record::mark(1 << 30).to_vec();
+        out.extend(xid(call).to_be_bytes());
+        out.resize(60_000, 3);
+        out
+    };
+    let counts = Counts::new();
+    let transport = TcpTransport::new(first_reply(huge), counts.clone());
+    assert!(matches!(
+        call(&transport, &[]),
+        Err(CallError::Malformed(DecodeError::TooLong { .. }))
+    ));
+    assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
+    assert_eq!((of(&counts.malformed), of(&counts.reconnected)), (1, 1));
+}
+
+#[test]
+fn garbage_ends_the_connection_and_the_call_is_made_again() {
+    let counts = Counts::new();
+    let garbage = |_: &[u8]| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
+    let transport = TcpTransport::new(first_reply(garbage), counts.clone());
+    assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
+    assert_eq!(
+        (
+            of(&counts.malformed),
+            of(&counts.reconnected),
+            of(&counts.retransmitted)
+        ),
+        (1, 1, 1)
+    );
+}
+
+#[test]
+fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
+    let (listener, address) = listen();
+    let (go_on, going_on) = channel::<()>();
+    thread::spawn(move || {
+        let streams: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
+        going_on.recv().unwrap();
+        let serving: Vec<_> = streams
+            .into_iter()
+            .map(|stream| thread::spawn(move || echo_all(stream)))
+            .collect();
+        for serve in serving {
+            serve.join().unwrap();
+        }
+    });
+    for (hardness, softerr) in [(Hardness::Soft, false), (Hardness::SoftErr, true)] {
+        let (unserved, address) = listen();
+        let mut soft = options(address);
+        soft.hardness = hardness;
+        soft.timeout = Duration::from_millis(30);
+        soft.retrans = 1;
+        let started = Instant::now();
+        assert_eq!(
+            call(&transport(soft), &[]).unwrap_err(),
+            CallError::TimedOut { softerr }
+        );
+        assert!(started.elapsed() >= Duration::from_millis(60));
+        drop(unserved);
+    }
+    let mut hard = options(address);
+    hard.timeout = Duration::from_millis(10);
+    hard.retrans = 0;
+    hard.nconnect = 2.try_into().unwrap();
+    let counts = Counts::new();
+    let transport = TcpTransport::new(hard, counts.clone());
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
+        }
+        eventually("the outage is told", || of(&counts.not_responding) == 1);
+        thread::sleep(Duration::from_millis(50));
+        go_on.send(()).unwrap();
+    });
+    assert_eq!((of(&counts.not_responding), of(&counts.responding_again)), (1, 1));
+    assert_eq!(of(&counts.retransmitted), 0, "TCP had lost nothing");
+}
+
+#[test]
+fn a_request_that_the_server_dropped_is_sent_again_on_the_same_connection() {
+    let (listener, address) = listen();
+    let dropped = Arc::new(Mutex::new(Vec::new()));
+    let numbers = Arc::clone(&dropped);
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while let Some(record) = read_record(&mut stream) {
+            let call = Call::decode(&record).unwrap();
+            let mut numbers = numbers.lock().unwrap();
+            if call.arguments == [1; 4] {
+                numbers.push(call.xid);
+                if numbers.len() == 1 {
+                    continue;
+                }
+            }
+            stream.write_all(&echo(&record)).unwrap();
+        }
+    });
+    let mut options = options(address);
+    options.timeout = Duration::from_millis(30);
+    let transport = transport(options);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
+        eventually("the call was dropped", || dropped.lock().unwrap().len() == 1);
+        assert_eq!(call(&transport, &[2; 4]).unwrap().results(), [2; 4]);
+    });
+    let numbers = dropped.lock().unwrap();
+    assert_eq!(numbers.len(), 2);
+    assert_eq!(numbers[0], numbers[1]);
+}
+
+#[test]
+fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
+    let (listener, address) = listen();
+    drop(listener);
+    let asked = Arc::new(Mutex::new(0));
+    let times = Arc::clone(&asked);
+    let mut options = options(address);
+    let (place, found): (_, Receiver<_>) = channel();
+    let port = Mutex::new((found, address.port()));
+    options.port = curt_rpc::client::PortSource::Asked(Arc::new(move |_| {
+        *times.lock().unwrap() += 1;
+        let mut port = port.lock().unwrap();
+        if let Ok(new) = port.0.try_recv() {
+            port.1 = new;
+        }
+        Ok(port.1)
+    }));
+    options.server = Server::Name("localhost".into());
+    let transport = transport(options);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
+        eventually("more than one attempt is made", || *asked.lock().unwrap() > 2);
+        let (listener, address) = listen();
+        place.send(address.port()).unwrap();
+        scope.spawn(move || echo_all(listener.accept().unwrap().0));
+        eventually("the call is answered", || transport.silent_for().is_none());
+        transport.close();
+    });
+}
+
+#[test]
+fn connecting_once_says_why_it_failed() {
+    let (listener, address) = listen();
+    drop(listener);
+    let connect = |options| TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).err();
+    assert_eq!(
+        connect(options(address)),
+        Some(CallError::Unreachable(ErrorKind::ConnectionRefused))
+    );
+    let mut unknown = options(address);
+    unknown.server = Server::Name("no-such-host.invalid".into());
+    assert_eq!(
+        connect(unknown),
+        Some(CallError::Unreachable(ErrorKind::NotFound))
+    );
+    let raised = Interrupt::new();
+    raised.raise();
+    let interrupted = TcpTransport::connect(options(address), Arc::new(NoEvents), &raised).err();
+    assert_eq!(interrupted, Some(CallError::Interrupted));
+}
+
+#[test]
+fn a_closed_transport_lets_its_callers_go() {
+    let (listener, address) = listen();
+    let transport = transport(options(address));
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..10).map(|_| scope.spawn(|| call(&transport, &[]))).collect();
+        let _stream = listener.accept().unwrap();
+        transport.close();
+        for caller in waiting {
+            assert_eq!(caller.join().unwrap().unwrap_err(), CallError::Closed);
+        }
+    });
+    assert_eq!(call(&transport, &[]).unwrap_err(), CallError::Closed);
+}
+
+#[test]
+fn calls_are_spread_over_nconnect_connections() {
+    let (listener, address) = listen();
+    let mut options = options(address);
+    options.nconnect = 4.try_into().unwrap();
+    let transport = transport(options);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| call(&transport, &[]).unwrap());
+        }
+        // Nobody is answered before all four are connected.
+        let streams: Vec<_> = (0..4).map(|_| listener.accept().unwrap().0).collect();
+        for mut stream in streams {
+            scope.spawn(move || {
+                let record = read_record(&mut stream).unwrap();
+                stream.write_all(&echo(&record)).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn reserved_ports_are_used_and_those_in_use_passed_over() {
+    let (listener, address) = listen();
+    let mut options = options(address);
+    options.reserved_port = true;
+    let transports: Vec<_> = (0..5).map(|_| transport(options.clone())).collect();
+    let mut ports = HashSet::new();
+    for transport in &transports {
+        let caller = Interrupt::new();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| call_with(transport, &[], &[], &caller));
+            listener.set_nonblocking(true).unwrap();
+            eventually("connected, or refused the right to the port", || {
+                match listener.accept() {
+                    Ok((_, peer)) => ports.insert(peer.port()) || true,
+                    Err(_) => false,
+                }
+            });
+            caller.raise();
+            let _ = waiting.join().unwrap();
+        });
+    }
+    assert!(ports.iter().all(|port| *port < 1024), "{ports:?}");
+    assert!(ports.len() >= 2, "ports are chosen at random: {ports:?}");
+}

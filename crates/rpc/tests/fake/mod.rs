@@ -1,0 +1,151 @@
+//! A server whose every byte the test decides, and a client's options to reach it.
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use curt_rpc::{
+    auth::Credential,
+    client::{CallError, Events, Interrupt, PortSource, Reply, Request, Server, TcpOptions, Transport},
+    message::{Call, encode_accepted_header},
+    record,
+};
+use curt_xdr::{Encode, put_fixed};
+
+pub const PROGRAM: u32 = 0x2000_0001;
+
+pub fn options(address: SocketAddr) -> TcpOptions {
+    TcpOptions::new(Server::Address(address.ip()), PortSource::Fixed(address.port()))
+}
+
+pub fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Opaque arguments, as long as the test wants.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Encode for Bytes<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_fixed(out, self.0);
+    }
+}
+
+pub fn call_with(
+    transport: &dyn Transport,
+    arguments: &[u8],
+    bulk: &[u8],
+    interrupt: &Interrupt,
+) -> Result<Reply, CallError> {
+    let request = Request {
+        program: PROGRAM,
+        version: 1,
+        procedure: 1,
+        credential: &Credential::None,
+        arguments: &Bytes(arguments),
+        bulk,
+        results_max: 1 << 20,
+    };
+    transport.call(&request, interrupt)
+}
+
+pub fn call(transport: &dyn Transport, arguments: &[u8]) -> Result<Reply, CallError> {
+    call_with(transport, arguments, &[], &Interrupt::never())
+}
+
+/// Reads one record of one fragment; `None` at the end of the stream.
+pub fn read_record(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).ok()?;
+    let word = u32::from_be_bytes(mark);
+    assert!(word >> 31 == 1, "the client sends single fragments");
+    let mut body = vec![0; usize::try_from(word & 0x7fff_ffff).unwrap()];
+    stream.read_exact(&mut body).ok()?;
+    Some(body)
+}
+
+/// The record of a successful reply with `results`.
+pub fn reply_record(xid: u32, results: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let body = record::open(&mut out);
+    encode_accepted_header(&mut out, xid);
+    out.extend_from_slice(results);
+    record::close(&mut out, body, 0);
+    out
+}
+
+/// Answers a call with its own arguments.
+pub fn echo(record: &[u8]) -> Vec<u8> {
+    let call = Call::decode(record).unwrap();
+    reply_record(call.xid, call.arguments)
+}
+
+pub fn xid(record: &[u8]) -> u32 {
+    Call::decode(record).unwrap().xid
+}
+
+/// Answers everything on a connection by echoing it, to the connection's end.
+pub fn echo_all(mut stream: TcpStream) {
+    while let Some(record) = read_record(&mut stream) {
+        if stream.write_all(&echo(&record)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Counts events.
+#[derive(Default)]
+pub struct Counts {
+    pub retransmitted: AtomicUsize,
+    pub reconnected: AtomicUsize,
+    pub not_responding: AtomicUsize,
+    pub responding_again: AtomicUsize,
+    pub malformed: AtomicUsize,
+}
+
+impl Counts {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+}
+
+pub fn of(counter: &AtomicUsize) -> usize {
+    counter.load(Ordering::SeqCst)
+}
+
+impl Events for Counts {
+    fn sent(&self, _: usize) {}
+    fn received(&self, _: usize) {}
+    fn retransmitted(&self) {
+        self.retransmitted.fetch_add(1, Ordering::SeqCst);
+    }
+    fn connected(&self, again: bool) {
+        self.reconnected.fetch_add(usize::from(again), Ordering::SeqCst);
+    }
+    fn not_responding(&self) {
+        self.not_responding.fetch_add(1, Ordering::SeqCst);
+    }
+    fn responding_again(&self) {
+        self.responding_again.fetch_add(1, Ordering::SeqCst);
+    }
+    fn malformed_reply(&self) {
+        self.malformed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Polls `condition`, which has to come true.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
