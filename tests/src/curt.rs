@@ -1,0 +1,204 @@
+//! The programs of this repository, and `curt serve` and `curt mount` as they run in a test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use crate::network::{ADDRESS, Network};
+use crate::process::{self, Running};
+
+/// The path of a program of this repository: `curt`, `curt-replay` or `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
+///
+/// # Errors
+/// It cannot be built.
+pub fn program(name: &str) -> Result<PathBuf> {
+    if let Some(directory) = std::env::var_os("CURT_PROGRAMS") {
+        return Ok(Path::new(&directory).join(name));
+    }
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    Ok(built
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!("{error}"))?
+        .join(name))
+}
+
+/// Builds all of them as the tests themselves were built, and returns where they are.
+fn build() -> Result<PathBuf> {
+    // target/PROFILE/deps/TEST
+    let test = std::env::current_exe()?;
+    let directory = test
+        .parent()
+        .and_then(Path::parent)
+        .context("a test lies in target/PROFILE/deps")?
+        .to_owned();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    command.args([
+        "build",
+        "--quiet",
+        "-p",
+        "curt",
+        "-p",
+        "curt-bench",
+        "-p",
+        "curt-tests",
+        "--bins",
+    ]);
+    if directory.file_name().is_some_and(|profile| profile == "release") {
+        command.arg("--release");
+    }
+    process::run(&mut command, Duration::from_secs(1200))?;
+    Ok(directory)
+}
+
+/// `curt serve` of one directory, at [`ADDRESS`] of its network, for NFS and MOUNT on one port.
+pub struct Serve {
+    running: Running,
+    export: PathBuf,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl Serve {
+    /// The port that it listens on.
+    pub const PORT: u16 = 2049;
+
+    /// Starts it without squashing and waits until it serves; `arguments` come after those of its own. Its state is kept in the network's directory.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn start(network: &Network, export: &Path, arguments: &[&str]) -> Result<Self> {
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut command = network.command(program("curt")?);
+        command
+            .arg("serve")
+            .arg(export)
+            .arg("--bind")
+            .arg(format!("{ADDRESS}:{}", Self::PORT));
+        command
+            .arg("--mount-port")
+            .arg(Self::PORT.to_string())
+            .arg("--state")
+            .arg(network.make_directory("state")?);
+        command.args(["--squash", "none", "--insecure"]).args(&arguments);
+        let running = Running::start("curt serve", &mut command)?;
+        network
+            .wait_for_port(ADDRESS, Self::PORT)
+            .map_err(|error| error.context(running.output()))?;
+        Ok(Self {
+            running,
+            export: export.to_owned(),
+            port: Self::PORT,
+            arguments,
+        })
+    }
+
+    /// What to mount: `HOST:/PATH`.
+    #[must_use]
+    pub fn source(&self) -> String {
+        format!("{ADDRESS}:{}", self.export.display())
+    }
+
+    /// The options that tell a Linux client or ours where to ask without a portmapper.
+    #[must_use]
+    pub fn ports(&self) -> String {
+        format!("port={0},mountport={0}", self.port)
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Running {
+        &mut self.running
+    }
+
+    /// Kills it with SIGKILL.
+    ///
+    /// # Errors
+    /// It was gone already.
+    pub fn kill(&mut self) -> Result<()> {
+        self.running.signal(Signal::KILL)?;
+        self.running.wait(Duration::from_secs(10)).map(drop)
+    }
+
+    /// Starts it again, as it was started first.
+    ///
+    /// # Errors
+    /// It does not serve.
+    pub fn restart(&mut self, network: &Network) -> Result<()> {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        *self = Self::start(network, &self.export.clone(), &arguments)?;
+        Ok(())
+    }
+}
+
+/// `curt mount` at a directory of the test's own.
+pub struct Mount {
+    running: Running,
+    directory: PathBuf,
+    unmount: Command,
+}
+
+impl Mount {
+    /// Mounts `source` with `options` (may be empty) and waits until it is there.
+    ///
+    /// # Errors
+    /// The mount fails; says what it printed.
+    pub fn start(network: &Network, name: &str, source: &str, options: &str) -> Result<Self> {
+        let directory = network.make_directory(name)?;
+        let mut command = network.command(program("curt")?);
+        command
+            .arg("mount")
+            .arg("--foreground")
+            .arg(source)
+            .arg(&directory);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        let mut running = Running::start("curt mount", &mut command)?;
+        process::until("the mount is there", Duration::from_secs(30), || {
+            ensure!(running.is_running()?, "curt mount ended:\n{}", running.output());
+            let asked = process::finish(
+                network.command("mountpoint").arg("-q").arg(&directory),
+                Duration::from_secs(5),
+            )?;
+            Ok(asked.0.success().then_some(()))
+        })?;
+        let mut unmount = network.command("umount");
+        unmount.arg(&directory);
+        Ok(Self {
+            running,
+            directory,
+            unmount,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The daemon.
+    pub fn process(&mut self) -> &mut Running {
+        &mut self.running
+    }
+
+    /// Unmounts it and waits for the daemon's end.
+    ///
+    /// # Errors
+    /// umount(8)'s, or the daemon stays or fails.
+    pub fn unmount(mut self) -> Result<()> {
+        process::run(&mut self.unmount, Duration::from_secs(60))?;
+        let status = self.running.wait(Duration::from_secs(60))?;
+        ensure!(
+            status.success(),
+            "curt mount ended with {status}:\n{}",
+            self.running.output()
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! NFS-Ganesha as NFSv3 server of a directory of this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use crate::network::{ADDRESS, Network};
+use crate::process::Running;
+
+/// A Ganesha that exports one directory at its own path. rpcbind has to run in its network before it starts.
+pub struct Ganesha {
+    running: Running,
+    export: PathBuf,
+}
+
+impl Ganesha {
+    /// Starts it and waits until it serves.
+    ///
+    /// # Errors
+    /// It does not; says what it logged.
+    pub fn start(network: &Network, export: &Path) -> Result<Self> {
+        let own = network.make_directory("ganesha")?;
+        let configuration = own.join("ganesha.conf");
+        std::fs::write(&configuration, configuration_text(export, &own))?;
+        std::fs::create_dir_all(own.join("recovery"))?;
+        let mut command = network.command("ganesha.nfsd");
+        command
+            .arg("-F")
+            .arg("-f")
+            .arg(&configuration)
+            .arg("-L")
+            .arg("STDERR")
+            .arg("-p")
+            .arg(own.join("pid"));
+        let running = Running::start("Ganesha", command.args(["-N", "NIV_WARN"]))?;
+        network
+            .wait_for_port(ADDRESS, 2049)
+            .map_err(|error| error.context(running.output()))?;
+        Ok(Self {
+            running,
+            export: export.to_owned(),
+        })
+    }
+
+    /// What to mount: `HOST:/PATH`.
+    #[must_use]
+    pub fn source(&self) -> String {
+        format!("{ADDRESS}:{}", self.export.display())
+    }
+
+    /// Kills it with SIGKILL; start another to have it again.
+    ///
+    /// # Errors
+    /// It was gone already.
+    pub fn kill(mut self) -> Result<()> {
+        self.running.signal(Signal::KILL)?;
+        self.running.wait(Duration::from_secs(10)).map(drop)
+    }
+
+    /// Stops it or lets it go on.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.running.signal(signal)
+    }
+}
+
+fn configuration_text(export: &Path, own: &Path) -> String {
+    let (export, own) = (export.display(), own.display());
+    format!(
+        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = 2049; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
+         NFSV4 {{ RecoveryRoot = \"{own}/recovery\"; Graceless = true; }}\n\
+         EXPORT_DEFAULTS {{ Squash = None; SecType = sys; Access_Type = RW; }}\n\
+         EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"/export\"; Protocols = 3; Transports = TCP; FSAL {{ Name = VFS; }} }}\n"
+    )
+}

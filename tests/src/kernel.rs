@@ -1,0 +1,276 @@
+//! A Linux kernel as NFS client or server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::network::Network;
+use crate::process::{self, Running};
+
+/// How long a kernel has to boot.
+const BOOT: Duration = Duration::from_secs(60);
+
+/// A kernel's number in its network, 0 to 9: it is at 10.77.0.(2 + number).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelNumber(pub u8);
+
+impl KernelNumber {
+    /// Its address in the network.
+    #[must_use]
+    pub fn address(self) -> String {
+        format!("10.77.0.{}", 2 + u32::from(self.0))
+    }
+}
+
+/// What a job in a kernel came to.
+#[derive(Debug)]
+pub struct JobDone {
+    /// The script's exit status; 124: it was stopped after the time that it had.
+    pub status: Option<i32>,
+    /// What it printed.
+    pub output: String,
+}
+
+/// A Linux client that runs a script.
+pub struct ClientJob {
+    running: Running,
+    limit: Duration,
+}
+
+impl ClientJob {
+    /// Boots a kernel and starts `script` in it, a bash script that root runs. `$SERVER` is this machine, `/mnt/nfs` and `/mnt/nfs2` are directories to
+    /// mount on, and `ops` prints the requests of the mount at `/mnt/nfs`.
+    ///
+    /// # Errors
+    /// The script cannot be written or the kernel not be started.
+    pub fn start(network: &Network, number: KernelNumber, limit: Duration, script: &str) -> Result<Self> {
+        let job = new_file(network, "job")?;
+        std::fs::write(&job, script)?;
+        let mut command = network.script();
+        let seconds = limit.as_secs().to_string();
+        command
+            .args(["client", "-n", &number.0.to_string(), "-t", &seconds])
+            .arg(&job);
+        let running = Running::start(&format!("Linux client {}", number.0), &mut command)?;
+        Ok(Self { running, limit })
+    }
+
+    /// Waits until the script has printed `text`.
+    ///
+    /// # Errors
+    /// It has not within the time that it was given.
+    pub fn wait_for(&self, text: &str) -> Result<()> {
+        self.running.wait_for(text, self.limit)
+    }
+
+    /// Waits for the script's end.
+    ///
+    /// # Errors
+    /// The kernel does not end, even after the script was out of time.
+    pub fn finish(mut self) -> Result<JobDone> {
+        let status = self.running.wait(self.limit + BOOT)?;
+        Ok(JobDone {
+            status: status.code(),
+            output: self.running.output(),
+        })
+    }
+}
+
+/// Boots a kernel, runs `script` in it ([`ClientJob::start`]), and returns what it printed.
+///
+/// # Errors
+/// The script fails or is out of time; says what it printed.
+pub fn linux_client(
+    network: &Network,
+    number: KernelNumber,
+    limit: Duration,
+    script: &str,
+) -> Result<String> {
+    let done = ClientJob::start(network, number, limit, script)?.finish()?;
+    ensure!(
+        done.status == Some(0),
+        "the Linux client's script ended with {:?}:\n{}",
+        done.status,
+        done.output
+    );
+    Ok(done.output)
+}
+
+/// The counts that `ops` printed: `GETATTR=3 LOOKUP=1 TOTAL=4`.
+///
+/// # Errors
+/// There is no such line.
+pub fn parse_ops(output: &str) -> Result<BTreeMap<String, u64>> {
+    let line = output
+        .lines()
+        .rev()
+        .find(|line| line.contains("TOTAL="))
+        .context("ops printed nothing")?;
+    let pair = |word: &str| {
+        word.split_once('=')
+            .and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)))
+    };
+    line.split_whitespace()
+        .map(|word| pair(word).with_context(|| format!("{word} is no count")))
+        .collect()
+}
+
+/// Where knfsd's export is.
+#[derive(Clone, Debug, Default)]
+pub struct KnfsdOptions {
+    /// An ext4 image that outlives the kernel, made where it is missing; without it a tmpfs.
+    pub image: Option<PathBuf>,
+    /// The tmpfs' size, such as `1G`.
+    pub size: Option<String>,
+    /// A bash script that runs in the export before it is served.
+    pub setup: String,
+}
+
+/// A Linux NFS server. Its export is `/export` at [`Knfsd::address`].
+pub struct Knfsd {
+    running: Running,
+    number: KernelNumber,
+    control: PathBuf,
+    asked: AtomicU32,
+}
+
+impl Knfsd {
+    /// Boots it and waits until it serves. It ends by itself after `limit`.
+    ///
+    /// # Errors
+    /// It does not boot, or the setup script fails.
+    pub fn start(
+        network: &Network,
+        number: KernelNumber,
+        limit: Duration,
+        options: &KnfsdOptions,
+    ) -> Result<Self> {
+        let control = new_file(network, "control")?;
+        std::fs::create_dir(&control)?;
+        let setup = new_file(network, "setup")?;
+        // The script that boots knfsd can be told nothing later; so a loop inside waits for files with commands.
+        let inside = "while :; do for job in $JOB_CONTROL/*.job; do [[ -e $job ]] || continue
+            mv $job $job.taken; bash $job.taken >$job.out 2>&1; echo $? >$job.new; mv $job.new $job.status
+            done; sleep 0.1; done </dev/null >/dev/null 2>&1 &";
+        std::fs::write(&setup, format!("{inside}\n{}", options.setup))?;
+        let mut command = network.script();
+        command.env("JOB_CONTROL", &control);
+        command
+            .args([
+                "server",
+                "-n",
+                &number.0.to_string(),
+                "-t",
+                &limit.as_secs().to_string(),
+            ])
+            .arg("-j")
+            .arg(&setup);
+        if let Some(image) = &options.image {
+            command.arg("-i").arg(image);
+        }
+        if let Some(size) = &options.size {
+            command.args(["-s", size]);
+        }
+        let running = Running::start(&format!("knfsd {}", number.0), &mut command)?;
+        running.wait_for("READY", limit)?;
+        network.wait_for_port(&number.address(), 2049)?;
+        Ok(Self {
+            running,
+            number,
+            control,
+            asked: AtomicU32::new(0),
+        })
+    }
+
+    /// Its address in the network.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.number.address()
+    }
+
+    /// Runs a bash script inside and returns what it printed.
+    ///
+    /// # Errors
+    /// It fails or takes longer than `limit`.
+    pub fn inside(&self, script: &str, limit: Duration) -> Result<String> {
+        // Relaxed: only the numbers have to differ.
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let file = |ending: &str| self.control.join(format!("{number}.{ending}"));
+        std::fs::write(file("new"), script)?;
+        std::fs::rename(file("new"), file("job"))?;
+        let done = || Ok(std::fs::read_to_string(file("job.status")).ok());
+        let status = process::until("knfsd has run a script", limit, done)?;
+        let output = std::fs::read_to_string(file("job.out"))?;
+        ensure!(
+            status.trim() == "0",
+            "inside knfsd's kernel: status {}:\n{output}",
+            status.trim()
+        );
+        Ok(output)
+    }
+
+    /// How many requests of each NFSv3 procedure it has served, by names in upper case (`nfsstat -s`).
+    ///
+    /// # Errors
+    /// nfsstat's.
+    pub fn counts(&self) -> Result<BTreeMap<String, u64>> {
+        let text = self.inside("nfsstat -s -3 -l", Duration::from_secs(20))?;
+        let mut counts = BTreeMap::new();
+        for line in text.lines() {
+            // "nfs v3 server        getattr: 12"
+            let Some((name, count)) = line.split_once(':') else {
+                continue;
+            };
+            let Some(name) = name.split_whitespace().last().filter(|name| *name != "total") else {
+                continue;
+            };
+            counts.insert(
+                name.to_uppercase(),
+                count.trim().parse().with_context(|| line.to_owned())?,
+            );
+        }
+        if counts.is_empty() && !text.trim().is_empty() {
+            bail!("nfsstat printed something else:\n{text}");
+        }
+        Ok(counts)
+    }
+
+    /// Ends it as a power cut would: what was not committed may be lost. The same image can be booted again.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn power_off(mut self, network: &Network) -> Result<()> {
+        process::run(
+            network.script().args(["kill", "-n", &self.number.0.to_string()]),
+            Duration::from_secs(20),
+        )?;
+        self.running.wait(Duration::from_secs(20))?;
+        Ok(())
+    }
+
+    /// Sends the kernel a signal that stops or continues it as a whole.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn signal(&self, network: &Network, signal: &str) -> Result<()> {
+        // The script leaves the kernel's process id, which leads a session of its own, where `kernel kill` finds it.
+        let script = format!(
+            "kill -{signal} -- -$(<\"${{HOME:-/root}}/.uml/{}-kernel{}/pid\")",
+            network.name(),
+            self.number.0
+        );
+        network.shell(&script, Duration::from_secs(5)).map(drop)
+    }
+}
+
+/// A path in the network's directory that nobody has used.
+fn new_file(network: &Network, kind: &str) -> Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: only the numbers have to differ.
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let directory = network.make_directory("kernel")?;
+    Ok(directory.join(format!("{kind}-{number}")))
+}

@@ -1,0 +1,254 @@
+//! Processes that end with the value that stands for them.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a process has to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often a condition is looked at again.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Waits until `condition` gives something; what it is called is said where it does not.
+///
+/// # Errors
+/// The time is over, or the condition's own error.
+pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = condition()? {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            bail!("not within {} s: {what}", limit.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The lines that a process has printed, both streams together.
+#[derive(Default)]
+struct Printed {
+    text: Mutex<(String, usize)>,
+    changed: Condvar,
+}
+
+impl Printed {
+    fn lock(&self) -> MutexGuard<'_, (String, usize)> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A process that is stopped, by SIGTERM and if need be by SIGKILL, when this value goes.
+///
+/// It is also stopped when the thread that started it ends: start it from the test's own thread.
+pub struct Running {
+    name: String,
+    child: Child,
+    printed: Arc<Printed>,
+}
+
+impl Running {
+    /// Starts `command` and keeps what it prints.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(name: &str, command: &mut Command) -> Result<Self> {
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = child.with_context(|| format!("starting {name}"))?;
+        let printed = Arc::new(Printed::default());
+        let streams: [Option<Box<dyn Read + Send>>; 2] = [
+            child
+                .stdout
+                .take()
+                .map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+            child
+                .stderr
+                .take()
+                .map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+        ];
+        for stream in streams.into_iter().flatten() {
+            let printed = Arc::clone(&printed);
+            printed.lock().1 += 1;
+            // It ends with the stream: when the process, and whoever it gave the stream to, is gone.
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream);
+                let mut line = Vec::new();
+                while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                    printed.lock().0.push_str(&String::from_utf8_lossy(&line));
+                    printed.changed.notify_all();
+                    line.clear();
+                }
+                printed.lock().1 -= 1;
+                printed.changed.notify_all();
+            });
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            printed,
+        })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.printed.lock().0.clone()
+    }
+
+    /// Waits until it has printed a line that contains `text`.
+    ///
+    /// # Errors
+    /// The time is over, or the process ended without it; says what it printed.
+    pub fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let mut printed = self.printed.lock();
+        while !printed.0.contains(text) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || printed.1 == 0 {
+                bail!("{} did not say {text:?} but:\n{}", self.name, printed.0);
+            }
+            printed = self
+                .printed
+                .changed
+                .wait_timeout(printed, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        Ok(())
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// The time is over.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let (name, printed) = (self.name.clone(), Arc::clone(&self.printed));
+        let status = until(&format!("{name} ends"), limit, || Ok(self.child.try_wait()?))
+            .with_context(|| format!("{name} has printed:\n{}", self.output()))?;
+        // The last lines may still be on their way; somebody who inherited the streams must not hold us up.
+        let _ = until("the last lines", Duration::from_secs(2), || {
+            Ok((printed.lock().1 == 0).then_some(()))
+        });
+        Ok(status)
+    }
+
+    /// Whether it has not ended.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        if !self.is_running()? {
+            bail!("{} has ended; it printed:\n{}", self.name, self.output());
+        }
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Stops it by SIGTERM and waits for its end.
+    ///
+    /// # Errors
+    /// It did not end in time and was killed.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        if self.is_running()? {
+            self.signal(Signal::TERM)?;
+        }
+        self.wait(GRACE)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.stop().is_err() {
+            // Nothing is left to do if even that fails.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- {} printed:\n{}", self.name, self.output());
+        }
+    }
+}
+
+/// Runs `command` to its end and returns what it printed on standard output.
+///
+/// # Errors
+/// It cannot be started, does not end in time, or fails; says what it printed.
+pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
+    let shown = show(command);
+    let (status, output, errors) = finish(command, limit)?;
+    if !status.success() {
+        bail!("{shown}: {status}\n{errors}{output}");
+    }
+    Ok(output)
+}
+
+/// Runs `command` to its end, and returns its status and what it printed on both streams.
+///
+/// # Errors
+/// It cannot be started or does not end in time.
+pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, String, String)> {
+    let shown = show(command);
+    let started = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = started.with_context(|| format!("starting {shown}"))?;
+    let (mut out, mut errors) = (child.stdout.take(), child.stderr.take());
+    let read = |stream: Option<&mut dyn Read>| {
+        let mut bytes = Vec::new();
+        if let Some(stream) = stream {
+            // What cannot be read was not printed.
+            let _ = stream.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    std::thread::scope(|scope| {
+        let out = scope.spawn(move || read(out.as_mut().map(|stream| stream as &mut dyn Read)));
+        let errors = scope.spawn(move || read(errors.as_mut().map(|stream| stream as &mut dyn Read)));
+        let status = until(&shown, limit, || Ok(child.try_wait()?));
+        if status.is_err() {
+            child.kill()?;
+            child.wait()?;
+        }
+        let join = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
+        let (out, errors) = (join(out), join(errors));
+        Ok((
+            status.with_context(|| format!("it has printed:\n{errors}{out}"))?,
+            out,
+            errors,
+        ))
+    })
+}
+
+fn show(command: &Command) -> String {
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, " {}", argument.to_string_lossy());
+    }
+    text
+}
