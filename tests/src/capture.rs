@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_bench::report::PROCEDURES;
+use curt_trace::PROCEDURES;
 
 use crate::network::Network;
 use crate::process::{self, Running};

@@ -1,94 +1,35 @@
 //! What a run is reported as: JSON for programs, tables and a bar chart for people.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use curt_trace::{PROCEDURES, ProcedureCalls};
+use serde::{Deserialize, Serialize};
 
 pub mod chart;
 
-/// The procedures of NFSv3 in the order of their numbers, as nfsstat prints them.
-pub const PROCEDURES: [&str; 22] = [
-    "NULL",
-    "GETATTR",
-    "SETATTR",
-    "LOOKUP",
-    "ACCESS",
-    "READLINK",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "MKDIR",
-    "SYMLINK",
-    "MKNOD",
-    "REMOVE",
-    "RMDIR",
-    "RENAME",
-    "LINK",
-    "READDIR",
-    "READDIRPLUS",
-    "FSSTAT",
-    "FSINFO",
-    "PATHCONF",
-    "COMMIT",
-];
+/// The requests as a map from procedure to number, in the procedures' order, and their total.
+mod requests {
+    use std::collections::BTreeMap;
 
-/// How many requests of each procedure were sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RpcCounts([u64; PROCEDURES.len()]);
+    use curt_trace::ProcedureCalls;
+    use serde::ser::SerializeMap;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-impl RpcCounts {
-    /// The counts by the procedures' names in upper case; names that NFSv3 does not have are an error.
-    ///
-    /// # Errors
-    /// The first name that is not known.
-    pub fn from_names<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Result<Self, &'a str> {
-        let mut all = Self::default();
-        for (name, count) in counts {
-            let index = PROCEDURES.iter().position(|known| *known == name).ok_or(name)?;
-            all.0[index] = count;
-        }
-        Ok(all)
-    }
-
-    /// The requests of one procedure; 0 for a name that there is not.
-    #[must_use]
-    pub fn of(&self, procedure: &str) -> u64 {
-        self.iter()
-            .find(|(name, _)| *name == procedure)
-            .map_or(0, |(_, count)| count)
-    }
-
-    /// Each procedure and its requests.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        PROCEDURES.into_iter().zip(self.0)
-    }
-
-    /// All requests.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-}
-
-impl Serialize for RpcCounts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(PROCEDURES.len() + 1))?;
-        for (name, count) in self.iter() {
+    pub(super) fn serialize<S: Serializer>(calls: &ProcedureCalls, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, count) in calls.iter() {
             map.serialize_entry(name, &count)?;
         }
-        map.serialize_entry("total", &self.total())?;
+        map.serialize_entry("total", &calls.total())?;
         map.end()
     }
-}
 
-impl<'de> Deserialize<'de> for RpcCounts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<ProcedureCalls, D::Error> {
         let mut map = BTreeMap::<String, u64>::deserialize(deserializer)?;
         map.remove("total");
-        Self::from_names(map.iter().map(|(name, count)| (name.as_str(), *count)))
-            .map_err(serde::de::Error::custom)
+        Ok(map.into_iter().collect())
     }
 }
 
@@ -110,34 +51,8 @@ pub struct Report {
     /// How long it took, pauses included.
     pub seconds: f64,
     /// Requests sent, from the mount on.
-    pub rpc: RpcCounts,
-}
-
-impl Report {
-    /// The counts as nfsstat prints those of a client.
-    #[must_use]
-    pub fn nfsstat(&self) -> String {
-        nfsstat(&self.rpc)
-    }
-}
-
-/// Counts in the layout of `nfsstat -c`: names over counts and percentages, six to a line.
-#[must_use]
-pub fn nfsstat(counts: &RpcCounts) -> String {
-    let total = counts.total();
-    let mut text = format!("Client rpc stats:\ncalls\n{total}\n\nClient nfs v3:\n");
-    let all: Vec<_> = counts.iter().collect();
-    for row in all.chunks(6) {
-        let (mut names, mut values) = (String::new(), String::new());
-        for (name, count) in row {
-            let cell = format!("{count} {}%", percent(*count, total));
-            // Writing to a String cannot fail.
-            let _ = write!(names, "{:<16}", name.to_lowercase());
-            let _ = write!(values, "{cell:<16}");
-        }
-        let _ = writeln!(text, "{}\n{}", names.trim_end(), values.trim_end());
-    }
-    text
+    #[serde(with = "requests")]
+    pub rpc: ProcedureCalls,
 }
 
 fn percent(part: u64, whole: u64) -> u64 {
@@ -150,7 +65,7 @@ pub struct Column {
     /// What is written over it: the options in few words.
     pub title: String,
     /// The requests.
-    pub rpc: RpcCounts,
+    pub rpc: ProcedureCalls,
     /// How long each page took, in seconds; empty where there are no pages.
     pub pages: Vec<f64>,
 }
@@ -162,9 +77,9 @@ pub fn comparison(columns: &[Column]) -> String {
     rows.push(row("requests", columns, |column| column.title.clone()));
     rows.push(row("calls", columns, |column| column.rpc.total().to_string()));
     for procedure in PROCEDURES {
-        if columns.iter().any(|column| column.rpc.of(procedure) > 0) {
+        if columns.iter().any(|column| column.rpc.value(procedure) > 0) {
             rows.push(row(&procedure.to_lowercase(), columns, |column| {
-                let count = column.rpc.of(procedure);
+                let count = column.rpc.value(procedure);
                 format!("{count} {:>3}%", percent(count, column.rpc.total()))
             }));
         }
@@ -227,15 +142,20 @@ mod tests {
 
     use super::*;
 
-    fn counts() -> RpcCounts {
-        RpcCounts::from_names([
+    fn counts() -> ProcedureCalls {
+        let some = [
             ("GETATTR", 1308),
             ("LOOKUP", 416),
             ("ACCESS", 667),
             ("READ", 216),
             ("READDIRPLUS", 2),
-        ])
-        .unwrap()
+        ];
+        PROCEDURES
+            .iter()
+            .map(|name| (*name, 0))
+            .chain(some)
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect()
     }
 
     #[test]
@@ -255,21 +175,6 @@ mod tests {
         assert!(json.starts_with(head), "{json}");
         assert!(json.ends_with(r#""COMMIT":0,"total":2609}}"#), "{json}");
         assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
-        assert_eq!(RpcCounts::from_names([("OPEN", 1)]), Err("OPEN"));
-    }
-
-    #[test]
-    fn nfsstat_prints_six_to_a_line_with_whole_percentages() {
-        let text = nfsstat(&counts());
-        let lines: Vec<_> = text
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-            .collect();
-        assert_eq!(lines[2], "2609");
-        assert_eq!(lines[5], "null getattr setattr lookup access readlink");
-        assert_eq!(lines[6], "0 0% 1308 50% 0 0% 416 15% 667 25% 0 0%");
-        assert_eq!(lines.len(), 5 + 2 * 4);
-        assert!(nfsstat(&RpcCounts::default()).contains("0 0%"));
     }
 
     #[test]

@@ -103,6 +103,12 @@ impl ProcedureCalls {
     }
 }
 
+impl FromIterator<(String, u64)> for ProcedureCalls {
+    fn from_iter<I: IntoIterator<Item = (String, u64)>>(calls: I) -> Self {
+        Self(calls.into_iter().collect())
+    }
+}
+
 impl fmt::Debug for ProcedureCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()

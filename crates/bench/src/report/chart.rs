@@ -3,7 +3,9 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Column, PROCEDURES};
+use curt_trace::PROCEDURES;
+
+use super::Column;
 
 /// The picture's size in pixels.
 const SIZE: (u32, u32) = (960, 540);
@@ -112,13 +114,13 @@ fn index_at(x: f64) -> usize {
 
 fn requests(column: &Column, procedure: &str) -> u64 {
     if procedure != "others" {
-        return column.rpc.of(procedure);
+        return column.rpc.value(procedure);
     }
     let own = |name: &&str| COLOURS.iter().any(|(coloured, _)| coloured == name);
     PROCEDURES
         .iter()
         .filter(|name| !own(name))
-        .map(|name| column.rpc.of(name))
+        .map(|name| column.rpc.value(name))
         .sum()
 }
 
@@ -127,13 +129,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
     use super::*;
-    use crate::report::RpcCounts;
+    use curt_trace::ProcedureCalls;
 
     #[test]
     fn every_bar_says_its_total_and_its_options() {
         let column = |title: &str, reads| Column {
             title: title.into(),
-            rpc: RpcCounts::from_names([("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]).unwrap(),
+            rpc: [("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into_iter()
+                .collect(),
             pages: Vec::new(),
         };
         let svg = bars("page", &[column("defaults", 900), column("noaccesscheck", 300)]).unwrap();
@@ -148,8 +153,11 @@ mod tests {
 
     #[test]
     fn colours_cover_every_request() {
-        let rpc =
-            RpcCounts::from_names(PROCEDURES.iter().zip(1..).map(|(name, count)| (*name, count))).unwrap();
+        let rpc: ProcedureCalls = PROCEDURES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .zip(1..)
+            .collect();
         let column = Column {
             title: String::new(),
             rpc,
