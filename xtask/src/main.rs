@@ -1,3 +1,58 @@
-//! The project's chores.
+//! The project's chores, as `cargo xtask CHORE`.
 
-fn main() {}
+mod packages;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "The project's chores")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Install what the tests need, then check and test everything; ends in a line "N passed, N failed"
+    Test {
+        /// Leave out the tests of whole programs, which need root, a kernel's boots and most of the time
+        #[arg(long)]
+        quick: bool,
+        /// Run only whole-program tests whose name contains this, and nothing else
+        #[arg(long, conflicts_with = "quick")]
+        only: Option<String>,
+    },
+    /// Check what the house style asks of files, names and documents
+    Tidy,
+    /// Install the packages that the tests need
+    Install,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().chore {
+        Chore::Test { quick, only } => test::run(&test::Scope::new(quick, only)),
+        Chore::Tidy => tidy::run(&root()),
+        Chore::Install => packages::install().map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's top directory.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or_else(|| Path::new("."))
+        .to_owned()
+}

@@ -1,0 +1,92 @@
+//! The Debian packages that the tests need.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Each with what it is for.
+const PACKAGES: [(&str, &str); 17] = [
+    ("e2fsprogs", "file systems in images for knfsd"),
+    ("fuse3", "fusermount3, for mounts of users other than root"),
+    ("gcc", "building the kernel's starter, and a C project on a mount"),
+    ("iproute2", "network namespaces"),
+    ("iputils-ping", "a kernel that waits for its network"),
+    ("kmod", "the test kernel's modules"),
+    ("libc6-dev", "building with gcc"),
+    ("libnfs-utils", "nfs-ls, nfs-cp and nfs-cat as clients"),
+    ("make", "building a C project on a mount"),
+    ("nfs-common", "mount.nfs, nfsstat and showmount"),
+    ("nfs-ganesha", "a server that is neither ours nor Linux's"),
+    ("nfs-ganesha-vfs", "its access to local files"),
+    (
+        "nfs-kernel-server",
+        "exportfs and rpc.nfsd inside the test kernel",
+    ),
+    ("rpcbind", "the portmapper"),
+    ("strace", "counting system calls"),
+    ("tshark", "what was on the wire"),
+    ("user-mode-linux", "a Linux kernel as an ordinary process"),
+];
+
+/// Installs those that are missing, and says which.
+///
+/// # Errors
+/// Some are missing and whoever asks is not root, or apt-get fails.
+pub(crate) fn install() -> Result<()> {
+    let missing: Vec<_> = PACKAGES
+        .into_iter()
+        .filter(|(name, _)| !is_installed(name))
+        .collect();
+    if missing.is_empty() {
+        println!(
+            "all {} packages that the tests need are installed",
+            PACKAGES.len()
+        );
+        return Ok(());
+    }
+    for (name, purpose) in &missing {
+        println!("to install: {name} ({purpose})");
+    }
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "not root; run: sudo apt-get install --no-install-recommends {}",
+        names.join(" ")
+    );
+    apt_get(&["update", "-qq"])?;
+    apt_get(
+        &[
+            &["install", "-y", "-qq", "--no-install-recommends"],
+            names.as_slice(),
+        ]
+        .concat(),
+    )
+}
+
+fn is_installed(name: &str) -> bool {
+    let asked = Command::new("dpkg-query")
+        .args(["-W", "-f", "${db:Status-Status}", name])
+        .output();
+    asked.is_ok_and(|output| output.stdout == b"installed")
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("apt-get");
+    command
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null());
+    // What it says on the way is of interest only where it fails.
+    let output = command
+        .output()
+        .context("apt-get cannot be started; on other systems install the packages by hand")?;
+    let said = [output.stdout, output.stderr].concat();
+    ensure!(
+        output.status.success(),
+        "apt-get {}: {}\n{}",
+        arguments[0],
+        output.status,
+        String::from_utf8_lossy(&said)
+    );
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Of documents: links lead somewhere, each dependency has its reason, each promise its test.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{Complaints, Text};
+
+/// The document that promises what applications see, sentence by sentence.
+const SEMANTICS: &str = "SEMANTICS.md";
+/// The document with the reasons of the dependencies.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+/// Documents that have to be there.
+const DOCUMENTS: [&str; 8] = [
+    ARCHITECTURE,
+    "BENCHMARKS.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    SEMANTICS,
+    "tests/kernel/README.md",
+];
+
+pub(super) fn check(root: &Path, files: &[Text], complaints: &mut Complaints) {
+    let text = |name: &str| files.iter().find(|file| file.path.as_os_str() == name);
+    for name in DOCUMENTS.into_iter().filter(|name| text(name).is_none()) {
+        complaints.add(Path::new(name), 1, "is missing");
+    }
+    for file in files.iter().filter(|file| file.has_ending("md")) {
+        check_links(root, file, complaints);
+    }
+    if let (Some(workspace), Some(architecture)) = (text("Cargo.toml"), text(ARCHITECTURE)) {
+        check_dependencies(&workspace.text, architecture, complaints);
+    }
+    if let Some(semantics) = text(SEMANTICS) {
+        check_promises(semantics, &tests(files), complaints);
+    }
+}
+
+fn check_links(root: &Path, file: &Text, complaints: &mut Complaints) {
+    let directory = file.path.parent().unwrap_or_else(|| Path::new(""));
+    for (number, line) in file.text.lines().enumerate() {
+        for target in line
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(')'))
+            .map(|(target, _)| target)
+        {
+            let path = target.split('#').next().unwrap_or_default();
+            let elsewhere = target.contains("://") || target.starts_with("mailto:") || path.is_empty();
+            if !elsewhere && !root.join(directory).join(path).exists() {
+                complaints.add(
+                    &file.path,
+                    number + 1,
+                    format!("the link leads nowhere: {target}"),
+                );
+            }
+        }
+    }
+}
+
+fn check_dependencies(workspace: &str, architecture: &Text, complaints: &mut Complaints) {
+    let used: BTreeSet<&str> = dependencies(workspace).collect();
+    let table = architecture
+        .text
+        .split("\n## Dependencies")
+        .nth(1)
+        .unwrap_or_default();
+    let explained: BTreeSet<&str> = table.lines().filter_map(row_name).collect();
+    for name in used.difference(&explained) {
+        complaints.add(
+            &architecture.path,
+            1,
+            format!("no row says why {name} is a dependency"),
+        );
+    }
+    for name in explained.difference(&used) {
+        complaints.add(
+            &architecture.path,
+            1,
+            format!("{name} has a row and is no dependency"),
+        );
+    }
+}
+
+/// The names in `[workspace.dependencies]` that are not crates of this repository.
+fn dependencies(workspace: &str) -> impl Iterator<Item = &str> {
+    let section = workspace
+        .lines()
+        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip(1);
+    let entries = section
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.contains("path = "));
+    entries.filter_map(|line| line.split_once(" = ").map(|(name, _)| name.trim()))
+}
+
+/// The first cell of a table's row; of the head and the line under it, nothing.
+fn row_name(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("| ")?.split(" |").next()?.trim();
+    (name != "crate" && !name.starts_with('-')).then_some(name)
+}
+
+/// The names of all tests: the next function after each `#[test]`.
+fn tests(files: &[Text]) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for file in files.iter().filter(|file| file.has_ending("rs")) {
+        let mut lines = file.text.lines().map(str::trim_start);
+        while lines.by_ref().any(|line| line == "#[test]") {
+            let function = lines.by_ref().find_map(|line| line.strip_prefix("fn "));
+            names.extend(function.and_then(|rest| rest.split(['(', '<']).next()));
+        }
+    }
+    names
+}
+
+/// Each test that the document names has to exist. A test is named as `` `name` `` with at least two underscores: what is shorter may be an option.
+fn check_promises(semantics: &Text, tests: &BTreeSet<&str>, complaints: &mut Complaints) {
+    for (number, line) in semantics.text.lines().enumerate() {
+        for name in line
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| is_test_name(name))
+        {
+            let last = name.rsplit("::").next().unwrap_or(name);
+            if !tests.contains(last) {
+                complaints.add(&semantics.path, number + 1, format!("there is no test {name}"));
+            }
+        }
+    }
+}
+
+fn is_test_name(word: &str) -> bool {
+    let own = |letter: char| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_' || letter == ':'
+    };
+    word.chars().all(own) && word.matches('_').count() >= 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> Text {
+        Text {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn rows_and_dependencies_have_to_match() {
+        let workspace = "[workspace]\n[workspace.dependencies]\nours = { path = \"x\" }\nclap = \"4\"\nserde = { version = \"1\" }\n[profile]\nx = 1\n";
+        let architecture = file(
+            ARCHITECTURE,
+            "| rows | before |\n\n## Dependencies\n| crate | why |\n|---|---|\n| clap | x |\n| old | y |\n",
+        );
+        let mut complaints = Complaints::default();
+        check_dependencies(workspace, &architecture, &mut complaints);
+        assert_eq!(complaints.0.len(), 2, "{:?}", complaints.0);
+        assert!(complaints.0[0].contains("serde") && complaints.0[1].contains("old"));
+    }
+
+    #[test]
+    fn tests_that_are_promised_have_to_exist() {
+        let source = file(
+            "a.rs",
+            "#[test]\n#[cfg(x)]\nfn it_really_holds() {\nfn it_is_no_test() {\n",
+        );
+        let files = [source];
+        let promises = file(
+            SEMANTICS,
+            "- a `it_really_holds`\n- b `x::it_is_no_test` `acregmin` `no_cto`\n",
+        );
+        let mut complaints = Complaints::default();
+        check_promises(&promises, &tests(&files), &mut complaints);
+        assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
+        assert!(complaints.0[0].contains("it_is_no_test"));
+    }
+
+    #[test]
+    fn links_have_to_lead_somewhere() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let document = file(
+            "src/x.md",
+            "[a](main.rs) [b](../Cargo.toml#x) [c](https://x.org) [d](#e)\n[f](nowhere.md)\n",
+        );
+        let mut complaints = Complaints::default();
+        check_links(root, &document, &mut complaints);
+        assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
+        assert!(complaints.0[0].starts_with("src/x.md:2"));
+    }
+}
