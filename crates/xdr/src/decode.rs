@@ -157,6 +157,14 @@ impl<'a> Decoder<'a> {
         self.rest
     }
 
+    /// Hands all that has not been read yet to a cursor of its own; this one is then at its end.
+    #[must_use]
+    pub const fn take_rest(&mut self) -> Self {
+        let rest = self.rest;
+        self.rest = &[];
+        Self { rest }
+    }
+
     /// Ends the reading.
     ///
     /// # Errors

@@ -1,0 +1,147 @@
+//! LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.3 and 3.3.8 to 3.3.15).
+
+use curt_xdr::Xdr;
+
+use crate::nfs3::{CreateVerifier, Device, Fattr, FileHandle, Filename, Path, Sattr, WccData};
+
+/// A name in a directory (`diropargs3`): the arguments of LOOKUP, REMOVE and RMDIR. The latter two return
+/// [`WccData`] of the directory either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct DirectoryName<'a> {
+    /// The directory.
+    pub directory: FileHandle,
+    /// The name in it.
+    pub name: Filename<'a>,
+}
+
+/// LOOKUP's result; a failure carries the directory's attributes, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct LookupOk {
+    /// The file found.
+    pub object: FileHandle,
+    /// Its attributes.
+    pub attributes: Option<Fattr>,
+    /// The directory's attributes.
+    pub directory: Option<Fattr>,
+}
+
+/// What CREATE does about a file that exists, and what it sets (`createhow3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+#[xdr(union)]
+pub enum CreateHow {
+    /// It is taken as it is (with the size, if given).
+    #[xdr(case = 0)]
+    Unchecked(Sattr),
+    /// It is an error.
+    #[xdr(case = 1)]
+    Guarded(Sattr),
+    /// It is an error unless this very call, sent before, made it.
+    #[xdr(case = 2)]
+    Exclusive(CreateVerifier),
+}
+
+/// CREATE's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct CreateArguments<'a> {
+    /// Where.
+    pub place: DirectoryName<'a>,
+    /// How.
+    pub how: CreateHow,
+}
+
+/// The result of CREATE, MKDIR, SYMLINK and MKNOD; a failure carries the directory's WCC data alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct Created {
+    /// The new file.
+    pub object: Option<FileHandle>,
+    /// Its attributes.
+    pub attributes: Option<Fattr>,
+    /// The directory before and after.
+    pub directory: WccData,
+}
+
+/// MKDIR's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct MkdirArguments<'a> {
+    /// Where.
+    pub place: DirectoryName<'a>,
+    /// With which attributes.
+    pub attributes: Sattr,
+}
+
+/// SYMLINK's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct SymlinkArguments<'a> {
+    /// Where.
+    pub place: DirectoryName<'a>,
+    /// With which attributes.
+    pub attributes: Sattr,
+    /// The link's target.
+    pub target: Path<'a>,
+}
+
+/// What MKNOD makes (`mknoddata3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+#[xdr(union)]
+pub enum MknodData {
+    /// A block device.
+    #[xdr(case = 3)]
+    BlockDevice(Sattr, Device),
+    /// A character device.
+    #[xdr(case = 4)]
+    CharacterDevice(Sattr, Device),
+    /// A socket.
+    #[xdr(case = 6)]
+    Socket(Sattr),
+    /// A named pipe.
+    #[xdr(case = 7)]
+    Fifo(Sattr),
+    /// Something that MKNOD cannot make (`NFS3ERR_BADTYPE`).
+    #[xdr(default)]
+    Other(u32),
+}
+
+/// MKNOD's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct MknodArguments<'a> {
+    /// Where.
+    pub place: DirectoryName<'a>,
+    /// What.
+    pub what: MknodData,
+}
+
+/// RENAME's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct RenameArguments<'a> {
+    /// The name that is.
+    pub from: DirectoryName<'a>,
+    /// The name that will be.
+    pub to: DirectoryName<'a>,
+}
+
+/// What RENAME returns either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
+pub struct RenameWcc {
+    /// The directory of the old name.
+    pub from: WccData,
+    /// The directory of the new name.
+    pub to: WccData,
+}
+
+/// LINK's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct LinkArguments<'a> {
+    /// The file that is.
+    pub file: FileHandle,
+    /// Its further name.
+    pub place: DirectoryName<'a>,
+}
+
+/// What LINK returns either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
+pub struct LinkWcc {
+    /// The file's attributes.
+    pub attributes: Option<Fattr>,
+    /// The directory before and after.
+    pub directory: WccData,
+}

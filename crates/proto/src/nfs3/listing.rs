@@ -1,0 +1,247 @@
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): written entry by entry into a budget, read entry
+//! by entry without a list in between. Failures carry the directory's attributes, if any.
+
+use core::marker::PhantomData;
+
+use curt_xdr::{Decode, DecodeError, Decoder, Encode, Xdr, padding};
+
+use super::{Cookie, CookieVerifier, Fattr, FileHandle, Fileid, Filename};
+
+/// READDIR's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct ReaddirArguments {
+    /// The directory.
+    pub directory: FileHandle,
+    /// After which entry to continue.
+    pub cookie: Cookie,
+    /// The verifier that came with the cookie; zeroes with cookie 0.
+    pub verifier: CookieVerifier,
+    /// The most bytes that the result may be.
+    pub count: u32,
+}
+
+/// READDIRPLUS's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct ReaddirPlusArguments {
+    /// The directory.
+    pub directory: FileHandle,
+    /// After which entry to continue.
+    pub cookie: Cookie,
+    /// The verifier that came with the cookie; zeroes with cookie 0.
+    pub verifier: CookieVerifier,
+    /// The most bytes of names, cookies and file numbers.
+    pub directory_count: u32,
+    /// The most bytes that the result may be.
+    pub max_count: u32,
+}
+
+/// An entry of READDIR (`entry3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct DirectoryEntry<'a> {
+    /// The file's number.
+    pub fileid: Fileid,
+    /// Its name.
+    pub name: Filename<'a>,
+    /// The position after it.
+    pub cookie: Cookie,
+}
+
+/// An entry of READDIRPLUS (`entryplus3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct DirectoryEntryPlus<'a> {
+    /// The file's number.
+    pub fileid: Fileid,
+    /// Its name.
+    pub name: Filename<'a>,
+    /// The position after it.
+    pub cookie: Cookie,
+    /// Its attributes.
+    pub attributes: Option<Fattr>,
+    /// Its handle.
+    pub handle: Option<FileHandle>,
+}
+
+/// The result of READDIR (`E` is [`DirectoryEntry`]) or READDIRPLUS ([`DirectoryEntryPlus`]).
+#[derive(Clone, Debug)]
+pub struct ReaddirOk<'a, E> {
+    /// The directory's attributes.
+    pub attributes: Option<Fattr>,
+    /// What to send with the cookies.
+    pub verifier: CookieVerifier,
+    /// The entries.
+    pub entries: Entries<'a, E>,
+}
+
+impl<'a, E> Decode<'a> for ReaddirOk<'a, E> {
+    /// Takes all bytes that are left: the entries are decoded, and the end is checked, by who walks them.
+    fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            attributes: decoder.get()?,
+            verifier: decoder.get()?,
+            entries: Entries {
+                decoder: decoder.take_rest(),
+                end: None,
+                entry: PhantomData,
+            },
+        })
+    }
+}
+
+/// The entries of a listing, decoded one at a time. After the last, [`Entries::eof`] tells whether the directory
+/// ends there. After an error there are no more entries.
+#[derive(Clone, Debug)]
+pub struct Entries<'a, E> {
+    decoder: Decoder<'a>,
+    end: Option<Result<bool, DecodeError>>,
+    entry: PhantomData<E>,
+}
+
+impl<E> Entries<'_, E> {
+    /// Whether the directory ends with this listing; `None` before the last entry was taken.
+    #[must_use]
+    pub fn eof(&self) -> Option<bool> {
+        self.end.and_then(Result::ok)
+    }
+}
+
+impl<'a, E: Decode<'a>> Entries<'a, E> {
+    fn step(&mut self) -> Result<Option<E>, DecodeError> {
+        if self.decoder.bool()? {
+            return self.decoder.get().map(Some);
+        }
+        let eof = self.decoder.bool()?;
+        self.decoder.clone().finish()?;
+        self.end = Some(Ok(eof));
+        Ok(None)
+    }
+}
+
+impl<'a, E: Decode<'a>> Iterator for Entries<'a, E> {
+    type Item = Result<E, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.end.is_some() {
+            return None;
+        }
+        let step = self.step();
+        if let Err(error) = step {
+            self.end = Some(Err(error));
+        }
+        step.transpose()
+    }
+}
+
+/// An entry did not fit; nothing of it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the entry does not fit the reply")]
+pub struct Full;
+
+/// Writes the successful result of READDIR or READDIRPLUS into a buffer, never beyond its budgets.
+///
+/// The budget counts what the RFC counts: the result structure (`READDIR3resok`) with all its XDR overhead, not
+/// the status before it. Room for the end of the list is kept from the start.
+#[derive(Debug)]
+pub struct ListingEncoder<'b> {
+    out: &'b mut Vec<u8>,
+    /// The length `out` must not exceed.
+    limit: usize,
+    /// What is left of READDIRPLUS's `dircount`, in bytes.
+    directory_left: usize,
+    entries: usize,
+}
+
+/// The end of the list: no further entry, and the end-of-file flag.
+const END_BYTES: usize = 8;
+/// File number, length of the name, and cookie.
+const ENTRY_BYTES: usize = 8 + 4 + 8;
+
+impl<'b> ListingEncoder<'b> {
+    /// Begins the result structure: `count` bounds all of it, `directory_count` the names, cookies and file numbers
+    /// of READDIRPLUS (READDIR has no such bound: pass `u32::MAX`).
+    ///
+    /// # Errors
+    /// [`Full`] if not even an empty list fits; nothing is written then.
+    pub fn new(
+        out: &'b mut Vec<u8>,
+        count: u32,
+        directory_count: u32,
+        attributes: Option<Fattr>,
+        verifier: CookieVerifier,
+    ) -> Result<Self, Full> {
+        let start = out.len();
+        let limit = start.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
+        attributes.encode(out);
+        verifier.encode(out);
+        if out.len() + END_BYTES > limit {
+            out.truncate(start);
+            return Err(Full);
+        }
+        let directory_left = usize::try_from(directory_count).unwrap_or(usize::MAX);
+        Ok(Self {
+            out,
+            limit,
+            directory_left,
+            entries: 0,
+        })
+    }
+
+    /// Adds an entry of READDIR.
+    ///
+    /// # Errors
+    /// [`Full`].
+    #[inline]
+    pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Result<(), Full> {
+        self.room(entry.name, 0)?;
+        true.encode(self.out);
+        entry.encode(self.out);
+        Ok(())
+    }
+
+    /// Adds an entry of READDIRPLUS.
+    ///
+    /// # Errors
+    /// [`Full`].
+    #[inline]
+    pub fn push_plus(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), Full> {
+        let attributes = 4 + if entry.attributes.is_some() {
+            Fattr::ENCODED
+        } else {
+            0
+        };
+        let handle = 4 + entry.handle.map_or(0, |handle| {
+            let length = handle.as_bytes().len();
+            4 + length + padding(length)
+        });
+        self.room(entry.name, attributes + handle)?;
+        true.encode(self.out);
+        entry.encode(self.out);
+        Ok(())
+    }
+
+    fn room(&mut self, name: Filename<'_>, more: usize) -> Result<(), Full> {
+        let length = name.bytes().len();
+        let directory = ENTRY_BYTES + length + padding(length);
+        let end = self.out.len() + 4 + directory + more + END_BYTES;
+        // A single entry above dircount is still sent: the RFC calls dircount a hint, and a client could never
+        // get past that entry otherwise. maxcount is a hard limit.
+        let over_directory = directory > self.directory_left && self.entries > 0;
+        if end > self.limit || over_directory {
+            return Err(Full);
+        }
+        self.directory_left = self.directory_left.saturating_sub(directory);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// How many entries were added.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Ends the list.
+    pub fn finish(self, eof: bool) {
+        false.encode(self.out);
+        eof.encode(self.out);
+    }
+}
