@@ -70,6 +70,9 @@ pub struct Absorbed {
     pub contents_changed: bool,
     /// Answers about access of the former epoch are void.
     pub rights_changed: bool,
+    /// Of a change of ours: the contents as they are known are those that it left, but for changes of ours that came
+    /// later. Then what it did may be remembered under the present epoch. Always false for other replies.
+    pub stands: bool,
 }
 
 /// Notes which changes of ours had begun and ended when a request was sent.
@@ -83,6 +86,7 @@ impl Absorbed {
         adopted: false,
         contents_changed: false,
         rights_changed: false,
+        stands: false,
     };
 }
 
@@ -274,21 +278,21 @@ impl AttributeState {
             // What was changed, and by whom, nobody can say.
             self.dispute_contents();
             return Absorbed {
-                adopted: false,
                 contents_changed: true,
-                rights_changed: false,
+                ..Absorbed::NOTHING
             };
         };
-        if let Some(before) = mutation.before {
-            self.remember(Step {
-                before,
-                after: after.as_before(),
-            });
+        let step = mutation.before.map(|before| Step {
+            before,
+            after: after.as_before(),
+        });
+        if let Some(step) = step {
+            self.remember(step);
         }
         let Mutation {
             sent_at, received_at, ..
         } = mutation;
-        let mut absorbed = self.take(
+        let absorbed = self.take(
             Report {
                 facts: after,
                 sent_at,
@@ -299,7 +303,21 @@ impl AttributeState {
         if absorbed.adopted {
             self.restart_timer(received_at, options);
         }
-        absorbed = self.settle(absorbed);
+        let joins = step.is_some_and(|step| self.joins(step));
+        let absorbed = self.settle(absorbed);
+        let stands = joins || (absorbed.adopted && self.contents().is_some());
+        Absorbed { stands, ..absorbed }
+    }
+
+    /// Takes in the attributes of an object that this client has just made and that did not exist before (a guarded or
+    /// exclusive CREATE, MKDIR, SYMLINK, MKNOD): nobody else's change can hide in its first stamp.
+    pub fn absorb_created(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+        let first = self.known.is_none();
+        let absorbed = self.absorb(report, options);
+        if let Some(known) = self.known.as_mut().filter(|_| first) {
+            known.epoch_since = None;
+            known.own_change_at = Some(report.received_at);
+        }
         absorbed
     }
 
@@ -313,6 +331,7 @@ impl AttributeState {
                 adopted: true,
                 contents_changed: true,
                 rights_changed: true,
+                stands: false,
             };
         };
         match known.order(&report) {
@@ -358,8 +377,8 @@ impl AttributeState {
         }
         Absorbed {
             adopted: true,
-            contents_changed: false,
             rights_changed,
+            ..Absorbed::NOTHING
         }
     }
 
@@ -383,6 +402,22 @@ impl AttributeState {
         } else {
             self.steps.push(step);
         }
+    }
+
+    /// Whether the step, through others that wait, begins where the known contents end.
+    fn joins(&self, step: Step) -> bool {
+        let Some(known) = self.known else { return false };
+        let mut reached = known.contents_at;
+        for _ in 0..=self.steps.len() {
+            if reached == step.before {
+                return true;
+            }
+            match self.steps.iter().find(|waiting| waiting.before == reached) {
+                Some(waiting) => reached = waiting.after,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// Joins our own changes on to the state whose contents are known; what is left unexplained when none is on its way

@@ -7,7 +7,7 @@
 //! Must not know bytes, ranges or pages' whereabouts.
 
 use crate::{
-    attributes::{AttributeState, Ticket},
+    attributes::{Absorbed, AttributeState, Ticket},
     facts::Epoch,
     options::CacheOptions,
     server_clock::ServerClock,
@@ -72,11 +72,16 @@ pub fn learn_pages(
     }
 }
 
-/// Under what label pages that we wrote may be kept as clean once the server has taken them and its attributes were
-/// absorbed; `None`: drop them with all others of the file.
+/// Under what label pages that we wrote may be kept as clean once the server has taken them: `absorbed` is what
+/// [`AttributeState::absorb_mutation`] said of the WRITE's reply. `None`: drop them with all others of the file.
 #[must_use]
-pub fn learn_written(held: Option<DataLabel>, file: &AttributeState, sent_at: Moment) -> Option<DataLabel> {
-    let epoch = file.contents()?;
+pub fn learn_written(
+    held: Option<DataLabel>,
+    file: &AttributeState,
+    absorbed: Absorbed,
+    sent_at: Moment,
+) -> Option<DataLabel> {
+    let epoch = file.contents().filter(|_| absorbed.stands)?;
     match held {
         Some(held) => (held.epoch == epoch).then_some(held),
         None => Some(DataLabel { epoch, sent_at }),

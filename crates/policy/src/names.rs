@@ -14,7 +14,7 @@
 use core::time::Duration;
 
 use crate::{
-    attributes::{AttributeState, Freshness, Ticket},
+    attributes::{Absorbed, AttributeState, Freshness, Ticket},
     facts::Epoch,
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
@@ -254,10 +254,17 @@ pub fn learn(
     keep(found, undisturbed, directory, sent_at)
 }
 
-/// What the success of a change of ours teaches of its own name, the directory's attributes having been absorbed:
-/// `alone` tells that no other change of ours of that same name was on its way meanwhile.
-pub fn learn_own(found: Found, alone: bool, directory: &AttributeState, sent_at: Moment) -> Learned {
-    keep(found, alone, directory, sent_at)
+/// What the success of a change of ours teaches of its own name: `absorbed` is what [`AttributeState::absorb_mutation`] said
+/// of the directory's attributes in its reply, `alone` that no other change of ours of that same name was on its way
+/// meanwhile.
+pub fn learn_own(
+    found: Found,
+    alone: bool,
+    directory: &AttributeState,
+    absorbed: Absorbed,
+    sent_at: Moment,
+) -> Learned {
+    keep(found, alone && absorbed.stands, directory, sent_at)
 }
 
 fn keep(found: Found, undisturbed: bool, directory: &AttributeState, sent_at: Moment) -> Learned {

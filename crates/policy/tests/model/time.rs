@@ -1,0 +1,188 @@
+//! Time in the models: a server whose clock ticks every 10 ms, and clients that count microseconds.
+
+use core::time::Duration;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use curt_policy::{Moment, ServerTime, Stamp};
+
+/// How long a tick is: as coarse as clocks of kernels get, and half of the least guard.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+
+/// How fine the server's stamps are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grain {
+    /// Changes within a tick carry one stamp.
+    Coarse,
+    /// No two changes carry one stamp.
+    Fine,
+}
+
+/// Moments begin here, so that no other number in a state is as large: see [`Canon`].
+const BASE: Duration = Duration::from_secs(3_000);
+
+/// The present of the whole world. Each event takes a microsecond, so that moments are ordered as the events are.
+///
+/// Hashed as its tick alone: how many events there were before matters to nothing that comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    pub(crate) tick: u16,
+    events: u16,
+}
+
+impl Hash for Time {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.tick.hash(hasher);
+    }
+}
+
+impl Time {
+    pub(crate) const START: Self = Self { tick: 20, events: 0 };
+
+    pub(crate) fn after_event(self) -> Self {
+        Self {
+            events: self.events + 1,
+            ..self
+        }
+    }
+
+    pub(crate) fn after_tick(self) -> Self {
+        Self {
+            tick: self.tick + 1,
+            ..self
+        }
+    }
+
+    pub(crate) fn moment(self) -> Moment {
+        Moment::from_start(BASE + TICK * u32::from(self.tick) + Duration::from_micros(u64::from(self.events)))
+    }
+}
+
+/// When something was last changed: in which tick, and by the how many-th change of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Changed {
+    pub(crate) tick: u16,
+    pub(crate) number: u16,
+}
+
+impl Changed {
+    /// Long before anything happens.
+    pub(crate) const OLD: Self = Self { tick: 0, number: 0 };
+
+    /// The next change, made at `time`.
+    pub(crate) fn next(self, time: Time) -> Self {
+        Self {
+            tick: time.tick,
+            number: self.number + 1,
+        }
+    }
+
+    /// What the server writes on it.
+    pub(crate) fn stamp(self, grain: Grain) -> Stamp {
+        let extra = if grain == Grain::Fine {
+            u32::from(self.number) * 1_000 + 1
+        } else {
+            0
+        };
+        // The first tick is no whole tenth of a second: the clock's step shows in the first time sent.
+        let nanoseconds = 10_000_000 * (u32::from(self.tick) + 1) + extra;
+        let time = ServerTime {
+            seconds: 1_000_001,
+            nanoseconds,
+        };
+        Stamp::Times {
+            mtime: time,
+            ctime: time,
+        }
+    }
+}
+
+/// Hashes a state so that states which differ only in by how much, not in which order, things happened are one.
+///
+/// Moments are told from other numbers by their size. Each is taken apart into its tick and its place among all
+/// microseconds of the state; the clock's offset to the server likewise, or left out where no guard looks at it.
+pub(crate) struct Canon {
+    guarded: bool,
+    tokens: Vec<Token>,
+}
+
+enum Token {
+    Plain(u128),
+    Moment { tick: u64, micros: u64 },
+}
+
+const TICK_NANOSECONDS: u64 = 10_000_000;
+
+impl Canon {
+    pub(crate) fn of(state: &impl Hash, guarded: bool) -> (u64, u64) {
+        let mut canon = Self {
+            guarded,
+            tokens: Vec::with_capacity(256),
+        };
+        state.hash(&mut canon);
+        let mut order: Vec<u64> = canon.tokens.iter().filter_map(Token::micros).collect();
+        order.sort_unstable();
+        order.dedup();
+        // 128 bits stand for a state: two states sharing them is less likely than a broken machine.
+        let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
+        second.write_u8(1);
+        for token in &canon.tokens {
+            let (value, place) = match *token {
+                Token::Plain(value) => (value, usize::MAX),
+                Token::Moment { tick, micros } => (u128::from(tick), order.binary_search(&micros).unwrap()),
+            };
+            for hasher in [&mut first, &mut second] {
+                hasher.write_u128(value);
+                hasher.write_usize(place);
+            }
+        }
+        (first.finish(), second.finish())
+    }
+}
+
+impl Token {
+    fn micros(&self) -> Option<u64> {
+        match *self {
+            Self::Plain(_) => None,
+            Self::Moment { micros, .. } => Some(micros),
+        }
+    }
+
+    fn moment(nanoseconds: u64) -> Self {
+        Self::Moment {
+            tick: nanoseconds / TICK_NANOSECONDS,
+            micros: nanoseconds % TICK_NANOSECONDS,
+        }
+    }
+}
+
+impl Hasher for Canon {
+    fn finish(&self) -> u64 {
+        0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.tokens
+            .extend(bytes.iter().map(|byte| Token::Plain(u128::from(*byte))));
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.tokens.push(Token::Plain(u128::from(value)));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let is_moment = u128::from(value) >= BASE.as_nanos();
+        self.tokens.push(if is_moment {
+            Token::moment(value)
+        } else {
+            Token::Plain(u128::from(value))
+        });
+    }
+
+    fn write_i128(&mut self, value: i128) {
+        // Server's time less a moment: the server's is whole ticks, so the rest is the moment's microseconds.
+        if self.guarded {
+            let moment = u64::try_from(1_000_000_000_000_000_000 - value).unwrap();
+            self.tokens.push(Token::moment(moment));
+        }
+    }
+}
