@@ -18,6 +18,8 @@ pub(crate) struct Inbox {
     start: usize,
     end: usize,
     assembly: Assembly,
+    /// The record at `start`, once it is complete.
+    complete: Option<Whole>,
     /// How many more bytes the record at `start` is known to need.
     needs: usize,
     pool: Arc<Pool>,
@@ -38,6 +40,7 @@ impl Inbox {
             start: 0,
             end: 0,
             assembly: Assembly::default(),
+            complete: None,
             needs: MARK_SIZE,
             pool,
         }
@@ -56,7 +59,7 @@ impl Inbox {
             self.start = 0;
         }
         if self.end == self.bytes.len() {
-            self.bytes.resize(self.bytes.len() * 2, 0);
+            self.bytes.resize((self.bytes.len() * 2).max(BUFFER_MIN), 0);
         }
         let end = self.bytes.len().min(self.end + wanted.max(BUFFER_MIN));
         &mut self.bytes[self.end..end]
@@ -71,6 +74,11 @@ impl Inbox {
         self.end += count;
     }
 
+    /// How much memory it holds.
+    pub(crate) const fn held(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Whether nothing is kept, not even the beginning of a record.
     pub(crate) const fn is_empty(&self) -> bool {
         self.start == self.end
@@ -81,6 +89,9 @@ impl Inbox {
     /// # Errors
     /// As [`Assembly::advance`].
     pub(crate) fn whole(&mut self, limit: impl FnMut(&[u8]) -> usize) -> Result<Option<Whole>, RecordError> {
+        if self.complete.is_some() {
+            return Ok(self.complete);
+        }
         match self
             .assembly
             .advance(&mut self.bytes[self.start..self.end], limit)?
@@ -89,7 +100,10 @@ impl Inbox {
                 self.needs = needs;
                 Ok(None)
             }
-            Progress::Complete { body, consumed } => Ok(Some(Whole { body, consumed })),
+            Progress::Complete { body, consumed } => {
+                self.complete = Some(Whole { body, consumed });
+                Ok(self.complete)
+            }
         }
     }
 
@@ -114,6 +128,7 @@ impl Inbox {
             self.end = 0;
         }
         self.assembly = Assembly::default();
+        self.complete = None;
         self.needs = MARK_SIZE;
     }
 
@@ -140,9 +155,9 @@ impl Inbox {
         }
     }
 
-    /// Leaves the record at the front with its buffer to the caller, who still works on it, and continues with what follows
-    /// in another buffer.
-    pub(crate) fn split(&mut self, whole: Whole) -> Self {
+    /// What follows the record at the front, in another buffer: for somebody else to go on with while the record itself is
+    /// still being worked on, here.
+    pub(crate) fn after(&self, whole: Whole) -> Self {
         let next = self.start + whole.consumed;
         let mut rest = Self::new(Arc::clone(&self.pool));
         let following = self.end - next;
@@ -152,7 +167,6 @@ impl Inbox {
             rest.bytes[..following].copy_from_slice(&self.bytes[next..self.end]);
             rest.end = following;
         }
-        self.end = next;
         rest
     }
 
@@ -284,16 +298,18 @@ mod tests {
     }
 
     #[test]
-    fn a_split_inbox_goes_on_with_what_follows() {
+    fn what_follows_a_record_goes_on_elsewhere() {
         let stream = stream_of(&[vec![vec![7; 100]], vec![vec![8; 50]]]);
         let mut inbox = Inbox::new(Arc::new(Pool::new(1 << 20)));
         inbox.room()[..stream.len()].copy_from_slice(&stream);
         inbox.received(stream.len());
         let first = inbox.whole(|_| LIMIT).expect("in order").expect("complete");
-        let mut rest = inbox.split(first);
+        let mut rest = inbox.after(first);
         assert_eq!(inbox.body(first), [7; 100]);
         let second = rest.whole(|_| LIMIT).expect("in order").expect("complete");
         assert_eq!(rest.body(second), [8; 50]);
+        // Looking again changes nothing.
+        let second = rest.whole(|_| LIMIT).expect("in order").expect("complete");
         rest.skip(second);
         assert!(rest.is_empty());
     }

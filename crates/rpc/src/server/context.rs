@@ -10,7 +10,7 @@ pub struct Context<'a> {
 }
 
 /// The reading of a connection, which can be left to others.
-pub(crate) trait Turn {
+pub(super) trait Turn {
     /// Sends what is finished and lets another thread read on.
     fn hand_over(&mut self);
 }
@@ -23,6 +23,15 @@ impl<'a> Context<'a> {
             peer,
             local,
             turn: None,
+        }
+    }
+
+    /// The surroundings of a call on a connection.
+    pub(super) fn of_connection(peer: SocketAddr, local: SocketAddr, turn: &'a mut dyn Turn) -> Self {
+        Self {
+            peer,
+            local,
+            turn: Some(turn),
         }
     }
 

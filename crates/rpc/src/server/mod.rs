@@ -1,15 +1,42 @@
 //! The server's side: connections, the threads that serve them, and the limits on both.
+//!
+//! A thread owns an active connection and answers its calls itself. Before an operation that may wait, it leaves the reading
+//! to whoever is ready first. A connection that has nothing to say is parked and holds no thread. What a client does slowly
+//! or wrongly costs that client.
 
+mod connection;
 mod context;
+mod crew;
 mod limits;
+mod parking;
+mod serve;
+
+use std::{
+    io,
+    net::TcpListener,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 pub use context::Context;
 pub use limits::Limits;
+use rustix::event::EventfdFlags;
 
 use crate::{
     auth::AuthStatus,
+    buffer::Pool,
     message::{Call, Versions},
 };
+use crew::Crew;
+use parking::Parking;
+use serve::{Hall, Job, LOOK_INTERVAL};
+
+/// How many bytes of receive buffers are kept for the next connections.
+const POOL_MAX: usize = 32 << 20;
 
 /// Something that answers calls. Called on many threads at once.
 pub trait Service: Send + Sync {
@@ -40,4 +67,101 @@ pub enum CallFailure {
     SystemError,
     /// The credential is not believed.
     Denied(AuthStatus),
+}
+
+/// A server, ready to run.
+pub struct Server {
+    hall: Arc<Hall>,
+    stop: Arc<OwnedFd>,
+}
+
+/// Stops a [`Server`] from another thread, or looks at it.
+#[derive(Clone)]
+pub struct ServerHandle {
+    hall: Arc<Hall>,
+    stop: Arc<OwnedFd>,
+}
+
+impl Server {
+    /// Prepares to serve whoever connects to `listeners`.
+    ///
+    /// # Errors
+    /// Those of the system calls that make an epoll set of them.
+    pub fn new(listeners: Vec<TcpListener>, service: Arc<dyn Service>, limits: Limits) -> io::Result<Self> {
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let parking = Parking::new(listeners, &stop, Arc::new(Pool::new(POOL_MAX)))?;
+        let crew = Arc::new(Crew::new(limits.threads.max(1)));
+        let hall = Hall {
+            service,
+            limits,
+            parking,
+            crew,
+            stopping: AtomicBool::new(false),
+        };
+        Ok(Self {
+            hall: Arc::new(hall),
+            stop: Arc::new(stop),
+        })
+    }
+
+    /// What stops it.
+    #[must_use]
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle {
+            hall: Arc::clone(&self.hall),
+            stop: Arc::clone(&self.stop),
+        }
+    }
+
+    /// Serves until [`ServerHandle::shutdown`]; then answers what was begun, sends the replies, and returns.
+    pub fn run(self) {
+        let mut ready = Vec::new();
+        while self.hall.parking.wait(&mut ready, &self.hall.limits, None) {
+            self.dispatch(&mut ready);
+        }
+        self.hall.stopping.store(true, Ordering::SeqCst);
+        self.dispatch(&mut ready);
+        self.hall.parking.begin_stopping(&self.stop);
+        let abandon_at = Instant::now() + self.hall.limits.farewell;
+        // What the service has begun is waited for however long it takes; what clients do not take is not.
+        while self.hall.parking.connections() > 0 {
+            self.hall
+                .parking
+                .wait(&mut ready, &self.hall.limits, Some(LOOK_INTERVAL));
+            self.dispatch(&mut ready);
+            if Instant::now() >= abandon_at {
+                self.hall.parking.abandon();
+            }
+        }
+        self.hall.crew.stop();
+        while self.hall.crew.threads() > 0 {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    fn dispatch(&self, ready: &mut Vec<(Arc<connection::Connection>, crate::inbox::Inbox)>) {
+        for (connection, inbox) in ready.drain(..) {
+            self.hall.crew.dispatch(&self.hall, Job { connection, inbox });
+        }
+    }
+}
+
+impl ServerHandle {
+    /// Has the server finish what was begun, and end. Returns at once.
+    pub fn shutdown(&self) {
+        // Fails only when the counter is full, and then it was said often enough.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+    }
+
+    /// How many connections there are, parked ones included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.hall.parking.connections()
+    }
+
+    /// How many threads serve, or wait a while for work.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.hall.crew.threads()
+    }
 }

@@ -1,0 +1,232 @@
+//! One client's connection: who reads it, and what it has not taken yet.
+//!
+//! Owns the socket. Invariants: at most one thread reads; replies are whole records however many threads answer; while
+//! replies wait for the client to take them, nothing more is read from it.
+
+use std::{
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    io::Errno,
+    net::{SendFlags, Shutdown},
+};
+
+use crate::inbox::Inbox;
+
+pub(super) struct Connection {
+    /// Its key in the registry and in the epoll set.
+    pub(super) id: u64,
+    pub(super) socket: OwnedFd,
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) reading: Mutex<Reading>,
+    output: Mutex<Backlog>,
+    /// The length of the backlog, to be looked at without the lock. Written under the lock; a reader that sees an old value
+    /// only reads one call more, or one less, before it notices.
+    unsent: AtomicUsize,
+    /// The backlogs of all connections.
+    unsent_by_all: Arc<AtomicUsize>,
+    pub(super) in_flight: AtomicUsize,
+    complained: AtomicBool,
+}
+
+/// Who reads a connection.
+pub(super) enum Reading {
+    /// Nobody: it is in the epoll set, with what was received of half a record.
+    Parked { inbox: Inbox, since: Instant },
+    /// A thread.
+    Busy,
+    /// Nobody will any more.
+    Closed,
+}
+
+/// Bytes that the socket did not take.
+#[derive(Default)]
+struct Backlog {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// A thread that does not read the connection is waiting for the client to take them.
+    drained_by_answerer: bool,
+    closed: bool,
+}
+
+/// What became of bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// The socket took all.
+    All,
+    /// Some wait in the backlog.
+    Waits,
+    /// The connection is gone.
+    Closed,
+}
+
+impl Connection {
+    pub(super) fn new(
+        id: u64,
+        socket: OwnedFd,
+        (peer, local): (SocketAddr, SocketAddr),
+        inbox: Inbox,
+        unsent_by_all: Arc<AtomicUsize>,
+    ) -> Self {
+        Self {
+            id,
+            socket,
+            peer,
+            local,
+            reading: Mutex::new(Reading::Parked {
+                inbox,
+                since: Instant::now(),
+            }),
+            output: Mutex::default(),
+            unsent: AtomicUsize::new(0),
+            unsent_by_all,
+            in_flight: AtomicUsize::new(0),
+            complained: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether replies wait for the client to take them.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sends whole records, or keeps what the socket does not take; `unsent_max` bounds what all connections keep.
+    pub(super) fn send(&self, parts: [&[u8]; 2], unsent_max: usize) -> Sent {
+        let mut output = self.output.lock();
+        if output.closed {
+            return Sent::Closed;
+        }
+        let mut skip = 0;
+        let total = parts[0].len() + parts[1].len();
+        if output.bytes.is_empty() {
+            match push(&self.socket, parts) {
+                Ok(sent) if sent == total => return Sent::All,
+                Ok(sent) => skip = sent,
+                Err(errno) => {
+                    drop(output);
+                    self.close(&errno.to_string());
+                    return Sent::Closed;
+                }
+            }
+        }
+        let waits = self.unsent_by_all.fetch_add(total - skip, Ordering::Relaxed) + total - skip;
+        for part in parts {
+            let skipped = skip.min(part.len());
+            output.bytes.extend_from_slice(&part[skipped..]);
+            skip -= skipped;
+        }
+        self.unsent
+            .store(output.bytes.len() - output.sent, Ordering::Relaxed);
+        drop(output);
+        if waits > unsent_max {
+            self.complain("too many replies wait for clients to take them");
+            self.close("too many replies wait");
+            return Sent::Closed;
+        }
+        Sent::Waits
+    }
+
+    /// Sends of the backlog what the socket takes.
+    pub(super) fn drain(&self) -> Sent {
+        let mut output = self.output.lock();
+        if output.closed {
+            return Sent::Closed;
+        }
+        match push(&self.socket, [&output.bytes[output.sent..], &[]]) {
+            Ok(sent) => {
+                output.sent += sent;
+                self.unsent_by_all.fetch_sub(sent, Ordering::Relaxed);
+                self.unsent.fetch_sub(sent, Ordering::Relaxed);
+                if output.sent < output.bytes.len() {
+                    return Sent::Waits;
+                }
+                // The memory is given back: a backlog is the exception.
+                output.bytes = Vec::new();
+                output.sent = 0;
+                Sent::All
+            }
+            Err(errno) => {
+                drop(output);
+                self.close(&errno.to_string());
+                Sent::Closed
+            }
+        }
+    }
+
+    /// Whether this thread, which does not read the connection, is the one that is to wait for the client.
+    pub(super) fn begin_draining(&self) -> bool {
+        !std::mem::replace(&mut self.output.lock().drained_by_answerer, true)
+    }
+
+    pub(super) fn end_draining(&self) {
+        self.output.lock().drained_by_answerer = false;
+    }
+
+    /// Gives up what was not sent, and makes further sending do nothing.
+    pub(super) fn close(&self, why: &str) {
+        let mut output = self.output.lock();
+        if output.closed {
+            return;
+        }
+        tracing::debug!("connection from {} closed: {why}", self.peer);
+        output.closed = true;
+        let unsent = output.bytes.len() - output.sent;
+        self.unsent_by_all.fetch_sub(unsent, Ordering::Relaxed);
+        self.unsent.store(0, Ordering::Relaxed);
+        output.bytes = Vec::new();
+        output.sent = 0;
+        drop(output);
+        // Whoever waits in a receive comes back.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Says once what is wrong with this client.
+    pub(super) fn complain(&self, what: &str) {
+        if self.complained.swap(true, Ordering::Relaxed) {
+            tracing::debug!("client {}: {what}", self.peer);
+        } else {
+            tracing::warn!("client {}: {what}", self.peer);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let output = self.output.get_mut();
+        self.unsent_by_all
+            .fetch_sub(output.bytes.len() - output.sent, Ordering::Relaxed);
+    }
+}
+
+/// Writes what the socket takes without waiting; how much that was.
+fn push(socket: &OwnedFd, [first, second]: [&[u8]; 2]) -> Result<usize, Errno> {
+    let total = first.len() + second.len();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let mut done = 0;
+    while done < total {
+        let sent = if done >= first.len() {
+            rustix::net::send(socket, &second[done - first.len()..], flags)
+        } else if second.is_empty() {
+            rustix::net::send(socket, &first[done..], flags)
+        } else {
+            let parts = [&first[done..], second].map(std::io::IoSlice::new);
+            rustix::net::sendmsg(socket, &parts, &mut Default::default(), flags)
+        };
+        match sent {
+            Ok(sent) => done += sent,
+            Err(Errno::AGAIN) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,364 @@
+//! The connections that nobody reads: one epoll set and the one thread that waits on it.
+//!
+//! Owns the listeners, the registry of connections, and the limits on their number. A parked connection that becomes ready is
+//! given to a serving thread; it costs a descriptor and no thread until then.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    event::{Timespec, epoll},
+    io::Errno,
+    net::{Shutdown, SocketFlags, sockopt},
+};
+
+use super::{
+    Limits,
+    connection::{Connection, Reading},
+};
+use crate::{buffer::Pool, inbox::Inbox};
+
+/// Keys of the epoll set below this are not connections.
+const FIRST_ID: u64 = 1 << 16;
+const STOP: u64 = FIRST_ID - 1;
+
+/// How long a receive waits before the connection is parked.
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(1);
+
+/// How many connections are accepted before others are looked after.
+const ACCEPTS_MAX: usize = 64;
+
+/// How often the same trouble with accepting is told.
+const TROUBLE_INTERVAL: Duration = Duration::from_secs(10);
+
+pub(super) struct Parking {
+    epoll: OwnedFd,
+    listeners: Mutex<Vec<TcpListener>>,
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    next_id: AtomicU64,
+    unsent_by_all: Arc<AtomicUsize>,
+    /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its lock.
+    held_by_all: AtomicUsize,
+    pub(super) pool: Arc<Pool>,
+    trouble_told: Mutex<Option<Instant>>,
+}
+
+/// What a parked connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Nothing,
+    Calls,
+    /// The client to take replies.
+    Room,
+}
+
+impl Parking {
+    pub(super) fn new(listeners: Vec<TcpListener>, stop: &OwnedFd, pool: Arc<Pool>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            stop,
+            epoll::EventData::new_u64(STOP),
+            epoll::EventFlags::IN,
+        )?;
+        for (index, listener) in (0..STOP).zip(&listeners) {
+            listener.set_nonblocking(true)?;
+            epoll::add(
+                &epoll,
+                listener,
+                epoll::EventData::new_u64(index),
+                epoll::EventFlags::IN,
+            )?;
+        }
+        Ok(Self {
+            epoll,
+            listeners: Mutex::new(listeners),
+            connections: Mutex::default(),
+            next_id: AtomicU64::new(FIRST_ID),
+            unsent_by_all: Arc::default(),
+            held_by_all: AtomicUsize::new(0),
+            pool,
+            trouble_told: Mutex::default(),
+        })
+    }
+
+    /// Waits for parked connections that have work, and for new ones; `false` once the server is to stop.
+    pub(super) fn wait(
+        &self,
+        ready: &mut Vec<(Arc<Connection>, Inbox)>,
+        limits: &Limits,
+        longest: Option<Duration>,
+    ) -> bool {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 64];
+        let longest = longest.map(|duration| Timespec {
+            tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(duration.subsec_nanos()),
+        });
+        let count = match epoll::wait(&self.epoll, &mut events[..], longest.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(errno) => {
+                tracing::error!("cannot wait for connections: {errno}");
+                return false;
+            }
+        };
+        let mut stop = false;
+        for event in &events[..count] {
+            match event.data.u64() {
+                STOP => stop = true,
+                id if id >= FIRST_ID => ready.extend(self.claim(id)),
+                listener => self.accept(listener, limits),
+            }
+        }
+        !stop
+    }
+
+    /// Takes a connection that is ready out of the set, if it is still parked.
+    fn claim(&self, id: u64) -> Option<(Arc<Connection>, Inbox)> {
+        let connection = self.connections.lock().get(&id).cloned()?;
+        let inbox = self.take(&mut connection.reading.lock())?;
+        Some((connection, inbox))
+    }
+
+    fn accept(&self, listener: u64, limits: &Limits) {
+        for _ in 0..ACCEPTS_MAX {
+            let listeners = self.listeners.lock();
+            let Some(listener) = usize::try_from(listener)
+                .ok()
+                .and_then(|index| listeners.get(index))
+            else {
+                return;
+            };
+            let flags = SocketFlags::CLOEXEC;
+            let accepted = rustix::net::acceptfrom_with(listener, flags);
+            drop(listeners);
+            match accepted {
+                Ok((socket, _)) => {
+                    if let Err(error) = self.admit(socket, limits) {
+                        tracing::debug!("a connection was lost before it was served: {error}");
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                // The connection went away before it was accepted.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(errno) => {
+                    self.trouble(&format!("cannot accept connections: {errno}"));
+                    // Without descriptors or memory: one that nobody uses makes room.
+                    if !self.evict() {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&self, socket: OwnedFd, limits: &Limits) -> io::Result<()> {
+        if self.connections.lock().len() >= limits.connections {
+            self.trouble(&format!(
+                "{} connections: closing the one that was idle for longest",
+                limits.connections
+            ));
+            if !self.evict() {
+                return Ok(());
+            }
+        }
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
+        let unsent_for = u32::try_from(limits.unsent_for.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, unsent_for)?;
+        let peer = canonical(SocketAddr::try_from(
+            rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
+        )?);
+        let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let inbox = Inbox::new(Arc::clone(&self.pool));
+        let unsent = Arc::clone(&self.unsent_by_all);
+        let connection = Arc::new(Connection::new(id, socket, (peer, local), inbox, unsent));
+        // In the registry first: its event may come at once.
+        self.connections.lock().insert(id, Arc::clone(&connection));
+        let added = epoll::add(
+            &self.epoll,
+            &connection.socket,
+            epoll::EventData::new_u64(id),
+            For::Calls.flags(),
+        );
+        if let Err(errno) = added {
+            self.connections.lock().remove(&id);
+            return Err(errno.into());
+        }
+        Ok(())
+    }
+
+    /// Leaves a connection to the epoll set. For the thread that reads it, or one that finds it parked.
+    pub(super) fn park(&self, connection: &Connection, mut inbox: Inbox, held_max: usize) {
+        inbox.shrink();
+        if self.held_by_all.load(Ordering::Relaxed) + inbox.held() > held_max {
+            connection.complain("too many incomplete records; closing the connection");
+            connection.close("no room for half a record");
+            return self.remove(connection);
+        }
+        let mut reading = connection.reading.lock();
+        if matches!(*reading, Reading::Closed) {
+            return;
+        }
+        self.held_by_all.fetch_add(inbox.held(), Ordering::Relaxed);
+        *reading = Reading::Parked {
+            inbox,
+            since: Instant::now(),
+        };
+        self.arm(connection);
+    }
+
+    /// Has the epoll set wait for what `connection`, which is parked, waits for now. Under the lock of `reading`.
+    fn arm(&self, connection: &Connection) {
+        let what = if connection.has_backlog() {
+            For::Room
+        } else {
+            For::Calls
+        };
+        self.set(connection, what);
+    }
+
+    fn set(&self, connection: &Connection, what: For) {
+        let data = epoll::EventData::new_u64(connection.id);
+        if let Err(errno) = epoll::modify(&self.epoll, &connection.socket, data, what.flags()) {
+            tracing::warn!("connection from {}: cannot wait for it: {errno}", connection.peer);
+            connection.close("it cannot be waited for");
+        }
+    }
+
+    /// Tells the epoll set that a connection has a backlog; `false` if a thread reads it (which will see for itself).
+    pub(super) fn arm_for_room(&self, connection: &Connection) -> bool {
+        let reading = connection.reading.lock();
+        match *reading {
+            Reading::Parked { .. } => self.arm(connection),
+            Reading::Busy => return false,
+            Reading::Closed => {}
+        }
+        true
+    }
+
+    /// Takes a connection back that this thread parked a moment ago; `None` if another has it now.
+    pub(super) fn reclaim(&self, connection: &Connection) -> Option<Inbox> {
+        let mut reading = connection.reading.lock();
+        let inbox = self.take(&mut reading)?;
+        self.set(connection, For::Nothing);
+        Some(inbox)
+    }
+
+    /// Forgets a connection. Its descriptor is closed when the last thread that answers on it is done.
+    pub(super) fn remove(&self, connection: &Connection) {
+        *connection.reading.lock() = Reading::Closed;
+        let _ = epoll::delete(&self.epoll, &connection.socket);
+        self.connections.lock().remove(&connection.id);
+    }
+
+    /// Closes the connection that was parked for longest.
+    fn evict(&self) -> bool {
+        let oldest = self
+            .connections
+            .lock()
+            .values()
+            .filter_map(|connection| {
+                Some((connection.reading.lock().parked_since()?, Arc::clone(connection)))
+            })
+            .min_by_key(|(since, _)| *since);
+        let Some((_, connection)) = oldest else {
+            return false;
+        };
+        if self.take(&mut connection.reading.lock()).is_none() {
+            return false;
+        }
+        connection.close("room was needed");
+        self.remove(&connection);
+        true
+    }
+
+    /// Takes a parked connection over.
+    fn take(&self, reading: &mut Reading) -> Option<Inbox> {
+        if !matches!(reading, Reading::Parked { .. }) {
+            return None;
+        }
+        match std::mem::replace(reading, Reading::Busy) {
+            Reading::Parked { inbox, .. } => {
+                self.held_by_all.fetch_sub(inbox.held(), Ordering::Relaxed);
+                Some(inbox)
+            }
+            Reading::Busy | Reading::Closed => None,
+        }
+    }
+
+    fn trouble(&self, what: &str) {
+        let mut told = self.trouble_told.lock();
+        if told.is_none_or(|at| at.elapsed() >= TROUBLE_INTERVAL) {
+            tracing::warn!("{what}");
+            *told = Some(Instant::now());
+        }
+    }
+
+    /// Accepts nothing any more and reads nothing more from anybody: whoever waits for calls sees the end of them.
+    pub(super) fn begin_stopping(&self, stop: &OwnedFd) {
+        let _ = epoll::delete(&self.epoll, stop.as_fd());
+        self.listeners.lock().clear();
+        for connection in self.connections.lock().values() {
+            let _ = rustix::net::shutdown(&connection.socket, Shutdown::Read);
+        }
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.lock().len()
+    }
+
+    /// Gives up on every client that has not taken its replies.
+    pub(super) fn abandon(&self) {
+        let all: Vec<_> = self.connections.lock().values().cloned().collect();
+        for connection in all {
+            if connection.has_backlog() || connection.reading.lock().parked_since().is_some() {
+                connection.close("the server stops");
+            }
+            let parked = self.take(&mut connection.reading.lock());
+            if parked.is_some() {
+                self.remove(&connection);
+            }
+        }
+    }
+}
+
+impl Reading {
+    const fn parked_since(&self) -> Option<Instant> {
+        match self {
+            Self::Parked { since, .. } => Some(*since),
+            Self::Busy | Self::Closed => None,
+        }
+    }
+}
+
+impl For {
+    const fn flags(self) -> epoll::EventFlags {
+        match self {
+            Self::Nothing => epoll::EventFlags::ONESHOT,
+            Self::Calls => epoll::EventFlags::ONESHOT.union(epoll::EventFlags::IN),
+            Self::Room => epoll::EventFlags::ONESHOT.union(epoll::EventFlags::OUT),
+        }
+    }
+}
+
+/// An IPv4 client of an IPv6 listener is told as what it is.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

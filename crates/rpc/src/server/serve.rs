@@ -1,0 +1,412 @@
+//! What a serving thread does with a connection: read calls, have them answered, send the replies of one wake-up together.
+//!
+//! Invariants: a warm call costs one receive, one send and what the service does, and no memory; a client gets its own
+//! replies late, never somebody else's.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::RecvFlags,
+};
+
+use super::{
+    CallFailure, Context, Limits, Service,
+    connection::{Connection, Sent},
+    context::Turn,
+    crew::{Crew, Work},
+    parking::Parking,
+};
+use crate::{
+    inbox::{Inbox, Whole},
+    message::{self, AcceptStatus, Call, CallDefect, Denial},
+    record,
+};
+
+/// Replies up to this size are gathered, longer ones sent from where they are.
+const GATHERED_MAX: usize = 8 << 10;
+
+/// As soon as this much is gathered it is sent.
+const BATCH_MAX: usize = 64 << 10;
+
+/// Buffers above this size are given back when a connection is left.
+const KEPT_MAX: usize = 256 << 10;
+
+/// How long half a record, or a client that takes no replies, holds a thread.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// What all serving threads share.
+pub(super) struct Hall {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) limits: Limits,
+    pub(super) parking: Parking,
+    pub(super) crew: Arc<Crew<Job>>,
+    pub(super) stopping: AtomicBool,
+}
+
+/// A connection to read.
+pub(super) struct Job {
+    pub(super) connection: Arc<Connection>,
+    pub(super) inbox: Inbox,
+}
+
+/// A serving thread's buffers.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// Replies that are ready to be sent together.
+    batch: Vec<u8>,
+    /// The reply that is being made.
+    reply: Vec<u8>,
+}
+
+/// What comes after a call.
+enum After {
+    /// This thread reads on.
+    ReadOn,
+    /// Another thread, or nobody, reads the connection.
+    HandedOver,
+    /// The connection is to be closed.
+    Close,
+}
+
+/// What comes after trying to receive.
+enum Received {
+    Bytes,
+    /// Nothing for some time: the connection is to be parked.
+    Nothing,
+    End,
+}
+
+impl Work<Buffers> for Hall {
+    type Job = Job;
+
+    fn run(self: &Arc<Self>, job: Job, own: &mut Buffers) {
+        let Job {
+            connection,
+            mut inbox,
+        } = job;
+        // Half a record was parked already: it holds no thread again.
+        let mut patient = inbox.is_empty();
+        loop {
+            match self.serve(&connection, inbox, own, patient) {
+                None => break,
+                Some(again) => inbox = again,
+            }
+            patient = true;
+        }
+        own.batch.clear();
+        own.batch.shrink_to(KEPT_MAX);
+        own.reply.clear();
+        own.reply.shrink_to(KEPT_MAX);
+    }
+}
+
+impl Hall {
+    /// Serves until the connection is parked, closed, or read by another thread; what is returned is to be read on.
+    fn serve(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        mut inbox: Inbox,
+        own: &mut Buffers,
+        patient: bool,
+    ) -> Option<Inbox> {
+        let mut patient = patient;
+        loop {
+            if connection.has_backlog() {
+                self.flush(connection, own);
+                if !self.wait_for_room(connection) {
+                    self.park(connection, inbox);
+                    return None;
+                }
+            }
+            match inbox.whole(|beginning| self.limits.record_limit(beginning)) {
+                Ok(Some(whole)) => match self.execute(connection, &inbox, whole, own) {
+                    After::ReadOn => {
+                        inbox.skip(whole);
+                        patient = true;
+                    }
+                    After::HandedOver => {
+                        drop(inbox);
+                        return self.parking.reclaim(connection);
+                    }
+                    After::Close => break,
+                },
+                Ok(None) => {
+                    if self.flush(connection, own) == Sent::Waits {
+                        continue;
+                    }
+                    match self.receive(connection, &mut inbox, patient) {
+                        Received::Bytes => {}
+                        Received::Nothing => {
+                            self.park(connection, inbox);
+                            return None;
+                        }
+                        Received::End => break,
+                    }
+                }
+                Err(error) => {
+                    connection.complain(&format!("{error}; closing the connection"));
+                    break;
+                }
+            }
+        }
+        self.flush(connection, own);
+        self.parking.remove(connection);
+        None
+    }
+
+    fn park(&self, connection: &Connection, inbox: Inbox) {
+        if self.stopping.load(Ordering::SeqCst) && !connection.has_backlog() {
+            self.parking.remove(connection);
+        } else {
+            self.parking.park(connection, inbox, self.limits.half_records);
+        }
+    }
+
+    fn receive(&self, connection: &Connection, inbox: &mut Inbox, patient: bool) -> Received {
+        if self.stopping.load(Ordering::SeqCst) {
+            return Received::End;
+        }
+        let half = !inbox.is_empty();
+        // The socket's own timeout is for idle connections; half a record has less time, and where work waits for a thread
+        // there is none.
+        let wait = !half && !self.crew.is_short();
+        let flags = if wait {
+            RecvFlags::empty()
+        } else {
+            RecvFlags::DONTWAIT
+        };
+        let mut polled = !(half && patient);
+        loop {
+            match rustix::net::recv(&connection.socket, inbox.room(), flags) {
+                Ok((_, 0)) => {
+                    if half {
+                        connection.complain("the connection ended inside a record");
+                    }
+                    return Received::End;
+                }
+                Ok((_, count)) => {
+                    inbox.received(count);
+                    return Received::Bytes;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if polled => return Received::Nothing,
+                Err(Errno::AGAIN) => {
+                    polled = true;
+                    let _ = rustix::event::poll(
+                        &mut [PollFd::new(&connection.socket, PollFlags::IN)],
+                        Some(&PATIENCE),
+                    );
+                }
+                Err(errno) => {
+                    tracing::debug!("connection from {} lost: {errno}", connection.peer);
+                    return Received::End;
+                }
+            }
+        }
+    }
+
+    /// Waits a little for the client to take what was sent; whether it took all.
+    fn wait_for_room(&self, connection: &Connection) -> bool {
+        loop {
+            match connection.drain() {
+                Sent::All | Sent::Closed => return true,
+                Sent::Waits => {
+                    let room = &mut [PollFd::new(&connection.socket, PollFlags::OUT)];
+                    if rustix::event::poll(room, Some(&PATIENCE)) == Ok(0) {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn flush(&self, connection: &Connection, own: &mut Buffers) -> Sent {
+        if own.batch.is_empty() {
+            return Sent::All;
+        }
+        let sent = connection.send([&own.batch, &[]], self.limits.unsent);
+        own.batch.clear();
+        sent
+    }
+
+    /// Answers the record at the front of `inbox`.
+    fn execute(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        inbox: &Inbox,
+        whole: Whole,
+        own: &mut Buffers,
+    ) -> After {
+        let call = match Call::decode(inbox.body(whole)) {
+            Ok(call) => call,
+            Err(defect) => return reject(connection, defect, &mut own.batch),
+        };
+        own.reply.clear();
+        let body = record::open(&mut own.reply);
+        message::encode_accepted_header(&mut own.reply, call.xid);
+        let mut turn = Reader {
+            hall: self,
+            connection,
+            inbox,
+            whole,
+            batch: &mut own.batch,
+            handed_over: false,
+        };
+        let mut context = Context::of_connection(connection.peer, connection.local, &mut turn);
+        let outcome = self.answer(&call, &mut context, &mut own.reply);
+        let handed_over = turn.handed_over;
+        if let Err(failure) = outcome {
+            own.reply.truncate(body);
+            encode_failure(connection, &call, failure, &mut own.reply);
+        }
+        record::close(&mut own.reply, body, 0);
+        if handed_over {
+            self.answer_late(connection, &own.reply);
+            return After::HandedOver;
+        }
+        if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
+            own.batch.extend_from_slice(&own.reply);
+        } else {
+            connection.send([&own.batch, &own.reply], self.limits.unsent);
+            own.batch.clear();
+        }
+        After::ReadOn
+    }
+
+    /// Has the service answer; a fault of its own is an answer too.
+    fn answer(
+        &self,
+        call: &Call<'_>,
+        context: &mut Context<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        let answered = catch_unwind(AssertUnwindSafe(|| self.service.call(call, context, reply)));
+        answered.unwrap_or_else(|_| {
+            tracing::error!(
+                "a fault in program {} version {} procedure {}: the call from {} is answered with SYSTEM_ERR",
+                call.program,
+                call.version,
+                call.procedure,
+                context.peer(),
+            );
+            Err(CallFailure::SystemError)
+        })
+    }
+
+    /// Sends a reply from a thread that does not read the connection.
+    fn answer_late(&self, connection: &Connection, reply: &[u8]) {
+        let sent = connection.send([reply, &[]], self.limits.unsent);
+        // Paired with `hand_over`.
+        connection.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if sent != Sent::Waits {
+            return;
+        }
+        // Whoever reads may be waiting for calls and not look; so one of those who answer waits, until all is taken or the
+        // connection is parked. Another one's reply may have come since all was taken: look again.
+        while connection.has_backlog() && connection.begin_draining() {
+            let parked = loop {
+                if self.wait_for_room(connection) {
+                    break false;
+                }
+                if self.parking.arm_for_room(connection) {
+                    break true;
+                }
+            };
+            connection.end_draining();
+            if parked {
+                break;
+            }
+        }
+    }
+}
+
+/// The reading of a connection, in the hands of the thread that answers one of its calls.
+struct Reader<'a> {
+    hall: &'a Arc<Hall>,
+    connection: &'a Arc<Connection>,
+    inbox: &'a Inbox,
+    whole: Whole,
+    batch: &'a mut Vec<u8>,
+    handed_over: bool,
+}
+
+impl Turn for Reader<'_> {
+    fn hand_over(&mut self) {
+        let (hall, connection) = (self.hall, self.connection);
+        if !self.batch.is_empty() {
+            connection.send([self.batch, &[]], hall.limits.unsent);
+            self.batch.clear();
+        }
+        if connection.in_flight.load(Ordering::Relaxed) + 1 >= hall.limits.in_flight
+            || hall.stopping.load(Ordering::SeqCst)
+        {
+            return;
+        }
+        connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.handed_over = true;
+        let mut rest = self.inbox.after(self.whole);
+        let more = rest.whole(|beginning| hall.limits.record_limit(beginning));
+        if matches!(more, Ok(None)) {
+            hall.park(connection, rest);
+        } else {
+            let job = Job {
+                connection: Arc::clone(connection),
+                inbox: rest,
+            };
+            hall.crew.dispatch(hall, job);
+        }
+    }
+}
+
+/// Answers what is no call that could be dispatched.
+fn reject(connection: &Connection, defect: CallDefect, batch: &mut Vec<u8>) -> After {
+    let (xid, denial) = match defect {
+        CallDefect::NoCall(_) => {
+            connection.complain(&format!("{defect}; closing the connection"));
+            return After::Close;
+        }
+        CallDefect::RpcVersion { xid, .. } => (xid, message::RPC_MISMATCH),
+        CallDefect::Authentication { xid, status } => (xid, Denial::Authentication(status)),
+    };
+    connection.complain(&defect.to_string());
+    let body = record::open(batch);
+    message::encode_denied(batch, xid, denial);
+    record::close(batch, body, 0);
+    After::ReadOn
+}
+
+fn encode_failure(connection: &Connection, call: &Call<'_>, failure: CallFailure, reply: &mut Vec<u8>) {
+    let status = match failure {
+        CallFailure::Denied(status) => {
+            message::encode_denied(reply, call.xid, Denial::Authentication(status));
+            return;
+        }
+        CallFailure::ProgramUnavailable => AcceptStatus::ProgramUnavailable,
+        CallFailure::ProgramMismatch(versions) => AcceptStatus::ProgramMismatch(versions),
+        CallFailure::ProcedureUnavailable => AcceptStatus::ProcedureUnavailable,
+        CallFailure::GarbageArguments => {
+            connection.complain(&format!(
+                "the arguments of program {} version {} procedure {} cannot be decoded",
+                call.program, call.version, call.procedure
+            ));
+            AcceptStatus::GarbageArguments
+        }
+        CallFailure::SystemError => AcceptStatus::SystemError,
+    };
+    message::encode_failure(reply, call.xid, status);
+}
+
+/// How long the waiting thread sleeps between two looks at what still goes on, once it stops.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,0 +1,72 @@
+//! A warm call allocates nothing in this crate.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod sys;
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::Arc,
+    thread,
+};
+
+use curt_rpc::{
+    auth::{Credential, Groups, MachineName, SysCredential},
+    message::{Call, encode_call_header},
+    record,
+    server::{CallFailure, Context, Limits, Server, Service},
+};
+
+const PROGRAM: u32 = 0x2000_0001;
+
+struct Echo;
+
+impl Service for Echo {
+    fn call(&self, call: &Call<'_>, _: &mut Context<'_>, reply: &mut Vec<u8>) -> Result<(), CallFailure> {
+        reply.extend_from_slice(call.arguments);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_warm_call_allocates_nothing_in_the_server() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        record_sizes: vec![(PROGRAM, 2 << 20)],
+        ..Limits::default()
+    };
+    let server = Server::new(vec![listener], Arc::new(Echo), limits).unwrap();
+    let handle = server.handle();
+    let running = thread::spawn(move || server.run());
+    let mut stream = TcpStream::connect(address).unwrap();
+    for size in [100, 8192, 1 << 20] {
+        let mut call = Vec::new();
+        let body = record::open(&mut call);
+        let credential = Credential::Sys(SysCredential {
+            machine_name: MachineName::new(b"client"),
+            uid: 1,
+            gid: 2,
+            groups: Groups::first_of(&[3, 4, 5]),
+        });
+        encode_call_header(&mut call, 1, (PROGRAM, 1, 1), &credential);
+        call.resize(call.len() + size, 5);
+        record::close(&mut call, body, 0);
+        let mut reply = vec![0; size + 28];
+        let mut one = || {
+            stream.write_all(&call).unwrap();
+            stream.read_exact(&mut reply).unwrap();
+        };
+        for _ in 0..100 {
+            one();
+        }
+        let before = sys::allocations();
+        for _ in 0..100 {
+            one();
+        }
+        assert_eq!(sys::allocations() - before, 0, "calls of {size} bytes");
+    }
+    drop(stream);
+    handle.shutdown();
+    running.join().unwrap();
+}
