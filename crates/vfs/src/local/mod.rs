@@ -149,6 +149,10 @@ impl LocalVfs {
             source,
         };
         let identity = Identity::of_process();
+        if identity == Identity::Anybody {
+            // The thread that started this one may have worked for somebody.
+            identity.assume(&Caller::ROOT).map_err(failed)?;
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let given = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
         let root = without_mounts(&given).map_err(failed)?;
@@ -213,7 +217,11 @@ impl LocalVfs {
         if self.is_root(attributes) {
             return Ok(rustix::io::fcntl_dupfd_cloexec(directory, 0)?);
         }
-        let parent = rustix::fs::openat(directory, c"..", PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let parent = match rustix::fs::openat(directory, c"..", PATH | OFlags::DIRECTORY, Mode::empty()) {
+            // The kernel knows by itself that it lies outside of the root's mount.
+            Err(Errno::NOENT) => return Err(Error::STALE),
+            parent => parent?,
+        };
         if self.is_within_root(parent.as_fd())? {
             Ok(parent)
         } else {

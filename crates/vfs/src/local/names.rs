@@ -4,10 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
 
 use super::data::proc_path;
-use super::set::set_both_times;
+use super::set::{set_both_times, setting};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::answer::{Changed, Created, Linked, Node, Renamed, WccBefore};
@@ -146,7 +145,7 @@ impl LocalVfs {
             CreateMode::Exclusive(verifier) => (SetAttributes::with_mode(0), Some(verifier::times(verifier))),
         };
         let open = || rustix::fs::openat(parent, name, flags, mode(&set));
-        let file = self.identity.with(making(caller), open)??;
+        let file = self.identity.with(setting(caller), open)??;
         if let Some((mtime, atime)) = times
             && let Err(errno) = set_both_times(&file, mtime, atime)
         {
@@ -170,7 +169,7 @@ impl LocalVfs {
     ) -> Changed<Created> {
         self.change_durably(caller, directory, |parent, _| {
             check_new_name(name)?;
-            self.identity.with(making(caller), || make(parent))??;
+            self.identity.with(setting(caller), || make(parent))??;
             let made = self.open_name(parent, name)?;
             self.set_rest(caller, made.as_fd(), set)?;
             let node = self.node(made.as_fd(), directory, name)?;
@@ -275,9 +274,11 @@ impl LocalVfs {
             (Ok(source), Ok(target)) => assumed.and_then(|()| {
                 check_new_name(from_name)?;
                 check_new_name(to_name)?;
-                let moved = self.open_name(source.as_fd(), from_name)?;
+                let moved = self.open_name(source.as_fd(), from_name);
                 let replaced = self.open_name(target.as_fd(), to_name).ok();
+                // Whatever failed above, the kernel says it again, and what comes first for it.
                 rustix::fs::renameat(source, from_name, target, to_name)?;
+                let moved = moved.or_else(|_| self.open_name(target.as_fd(), to_name))?;
                 Ok((moved, replaced))
             }),
         };
@@ -330,15 +331,6 @@ fn known(directory: &Result<OwnedFd, Error>) -> Option<Attributes> {
         .as_ref()
         .ok()
         .and_then(|fd| attributes_of(fd.as_fd()).ok())
-}
-
-/// What making needs beyond the caller's rights: an unsquashed root keeps the setgid bit that it asks for.
-fn making(caller: &Caller<'_>) -> CapabilitySet {
-    if caller.privileged {
-        CapabilitySet::FSETID
-    } else {
-        CapabilitySet::empty()
-    }
 }
 
 /// Whether a create may take what exists.

@@ -32,7 +32,8 @@ impl LocalVfs {
         };
         if set.uid.is_some() || set.gid.is_some() {
             let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
-            rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+            let change = || rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH);
+            self.identity.with(setting(caller), change)??;
         }
         if let (Some(file), Some(size)) = (file, set.size) {
             if i64::try_from(size).is_err() {
@@ -69,13 +70,7 @@ impl LocalVfs {
                 AtFlags::empty(),
             )
         };
-        // Without CAP_FSETID root's own chmod would lose the setgid bit of files of other groups.
-        let extra = if caller.privileged {
-            CapabilitySet::FSETID
-        } else {
-            CapabilitySet::empty()
-        };
-        Ok(self.identity.with(extra, change)??)
+        Ok(self.identity.with(setting(caller), change)??)
     }
 
     fn set_times(
@@ -100,6 +95,16 @@ impl LocalVfs {
         // utimensat(2) lets who may write set both times to now, and NFS either of them.
         check_access(fd, libc::W_OK)?;
         Ok(self.identity.with(CapabilitySet::FOWNER, change)??)
+    }
+}
+
+/// What setting needs beyond the caller's rights: without it root's own chmod and chown would lose the setgid bit of files of
+/// groups that it is not in.
+pub(super) fn setting(caller: &Caller<'_>) -> CapabilitySet {
+    if caller.privileged {
+        CapabilitySet::FSETID
+    } else {
+        CapabilitySet::empty()
     }
 }
 

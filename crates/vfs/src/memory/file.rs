@@ -64,7 +64,7 @@ impl MemoryVfs {
         let changed = self.change_time(inode.ctime);
         let inode = tree.inode_mut(fileid);
         if !data.is_empty() {
-            inode.mode = inode.owned().without_privileges(caller);
+            inode.mode = inode.owned().after_write(caller);
             inode.content_mut()?.write(offset, data);
             (inode.mtime, inode.ctime) = (changed, changed);
         }

@@ -104,14 +104,21 @@ impl Owned {
         }
     }
 
-    /// The mode that a write, a truncation or a chown leaves of a file; `keeps_group` where setgid without group execution
-    /// stays because the caller is in the group.
-    pub(super) fn without_privileges(self, caller: &Caller<'_>) -> u32 {
-        let mut mode = self.mode & !SET_UID;
-        if mode & SET_GID != 0 && (mode & GROUP_EXECUTE != 0 || !caller.in_group(self.gid)) {
-            mode &= !SET_GID;
-        }
-        mode
+    /// The mode that a write or a truncation leaves of a file: root's, too, has no privileges here.
+    pub(super) fn after_write(self, caller: &Caller<'_>) -> u32 {
+        self.without_privileges(caller.in_group(self.gid))
+    }
+
+    /// The mode that a new owner or group leaves.
+    pub(super) fn after_chown(self, caller: &Caller<'_>) -> u32 {
+        self.without_privileges(caller.privileged || caller.in_group(self.gid))
+    }
+
+    /// setgid without group execution says something else (mandatory locks, once), and stays for who could set it.
+    fn without_privileges(self, could_set: bool) -> u32 {
+        let mode = self.mode & !SET_UID;
+        let drop = mode & GROUP_EXECUTE != 0 || !could_set;
+        if drop { mode & !SET_GID } else { mode }
     }
 
     pub(super) fn check_chown(

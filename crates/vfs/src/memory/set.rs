@@ -62,8 +62,11 @@ impl MemoryVfs {
         let uid_before = inode.uid;
         let regular_or_special = inode.kind() != FileKind::Directory;
         let chown = set.uid.is_some() || set.gid.is_some();
-        if (chown && regular_or_special) || set.size.is_some() {
-            inode.mode = inode.owned().without_privileges(caller);
+        if chown && regular_or_special {
+            inode.mode = inode.owned().after_chown(caller);
+        }
+        if set.size.is_some() {
+            inode.mode = inode.owned().after_write(caller);
         }
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);

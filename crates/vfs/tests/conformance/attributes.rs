@@ -1,0 +1,262 @@
+//! Attributes: what they tell, and setting them.
+
+use curt_vfs::{Access, Caller, Error, FileKind, SetAttributes, SetTime, Special, Stability, Time};
+use rustix::io::Errno;
+
+use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
+
+#[test]
+fn a_guard_that_does_not_match_changes_nothing() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644);
+        let set = SetAttributes::with_mode(0o600);
+        let ctime = file.attributes.ctime;
+        let wrong = Time {
+            seconds: ctime.seconds - 1,
+            ..ctime
+        };
+        let refused = tree.vfs.set_attributes(&OWNER, &file.handle, &set, Some(wrong));
+        assert_eq!(
+            (refused.value, refused.after.unwrap().mode),
+            (Err(Error::NotSync), 0o644)
+        );
+        let done = tree.vfs.set_attributes(&OWNER, &file.handle, &set, Some(ctime));
+        assert_eq!((done.value, done.after.unwrap().mode), (Ok(()), 0o600));
+        assert_eq!(done.before.unwrap().ctime, ctime);
+    });
+}
+
+#[test]
+fn times_are_kept_to_the_nanosecond_or_come_from_the_server() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        let atime = Time {
+            seconds: 1_000_000_001,
+            nanoseconds: 123_456_789,
+        };
+        let mtime = Time {
+            seconds: 1_000_000_002,
+            nanoseconds: 987_654_321,
+        };
+        let set = SetAttributes {
+            atime: SetTime::To(atime),
+            mtime: SetTime::To(mtime),
+            ..SetAttributes::default()
+        };
+        let after = tree.set(&OWNER, &file, &set).after.unwrap();
+        assert_eq!((after.atime, after.mtime), (atime, mtime));
+        let set = SetAttributes {
+            mtime: SetTime::Now,
+            ..SetAttributes::default()
+        };
+        let after = tree.set(&OWNER, &file, &set).after.unwrap();
+        assert_eq!(after.atime, atime);
+        assert!(after.mtime.seconds > 1_700_000_000, "{:?}", after.mtime);
+    });
+}
+
+#[test]
+fn who_may_write_sets_times_to_now_and_only_the_owner_to_anything_else() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o646).handle;
+        let now = SetAttributes {
+            mtime: SetTime::Now,
+            ..SetAttributes::default()
+        };
+        let both = SetAttributes {
+            atime: SetTime::Now,
+            ..now
+        };
+        let exact = SetAttributes {
+            atime: SetTime::To(Time::default()),
+            ..SetAttributes::default()
+        };
+        assert_eq!(errno(tree.set(&OTHER, &file, &now).value), None);
+        assert_eq!(errno(tree.set(&OTHER, &file, &both).value), None);
+        assert_eq!(errno(tree.set(&OTHER, &file, &exact).value), Some(Errno::PERM));
+        tree.set(&OWNER, &file, &SetAttributes::with_mode(0o444))
+            .value
+            .unwrap();
+        assert_eq!(errno(tree.set(&OTHER, &file, &now).value), Some(Errno::ACCESS));
+        assert_eq!(errno(tree.set(&OWNER, &file, &now).value), None);
+    });
+}
+
+#[test]
+fn suid_and_sgid_bits_do_not_survive_a_write_a_truncation_or_a_new_owner() {
+    everywhere(|tree| {
+        let size = SetAttributes {
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        let owner = SetAttributes {
+            uid: Some(3000),
+            ..SetAttributes::default()
+        };
+        let owner_and_mode = SetAttributes {
+            mode: Some(0o6777),
+            ..owner
+        };
+        for (number, caller) in [ROOT, OWNER, OTHER].iter().enumerate() {
+            let file = tree.file(&tree.root(), &format!("write{number}"), 0o6777).handle;
+            let changed = tree.vfs.write(caller, &file, 0, b"x", Stability::Unstable);
+            assert_eq!(changed.after.unwrap().mode, 0o777, "write by {caller:?}");
+            let file = tree.file(&tree.root(), &format!("size{number}"), 0o6777).handle;
+            assert_eq!(
+                tree.set(caller, &file, &size).after.unwrap().mode,
+                0o777,
+                "size by {caller:?}"
+            );
+        }
+        let file = tree.file(&tree.root(), "chown", 0o6777).handle;
+        assert_eq!(tree.set(&ROOT, &file, &owner).after.unwrap().mode, 0o777);
+        assert_eq!(tree.set(&ROOT, &file, &owner_and_mode).after.unwrap().mode, 0o777);
+        let directory = tree.directory(&tree.root(), "directory", 0o2777).handle;
+        assert_eq!(tree.set(&ROOT, &directory, &owner).after.unwrap().mode, 0o2777);
+    });
+}
+
+#[test]
+fn root_sets_the_setgid_bit_for_groups_that_it_is_not_in_and_others_do_not() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o755).handle;
+        let group = SetAttributes {
+            gid: Some(4000),
+            ..SetAttributes::default()
+        };
+        tree.set(&ROOT, &file, &group).value.unwrap();
+        let setgid = SetAttributes::with_mode(0o2755);
+        assert_eq!(tree.set(&ROOT, &file, &setgid).after.unwrap().mode, 0o2755);
+        assert_eq!(tree.set(&OWNER, &file, &setgid).after.unwrap().mode, 0o755);
+        let member = Caller {
+            groups: &[4000],
+            ..OWNER
+        };
+        assert_eq!(tree.set(&member, &file, &setgid).after.unwrap().mode, 0o2755);
+    });
+}
+
+#[test]
+fn a_setgid_directory_gives_its_group_and_its_bit() {
+    everywhere(|tree| {
+        let directory = tree.directory(&tree.root(), "directory", 0o2777).handle;
+        let file = tree
+            .guarded(&OTHER, &directory, "file", 0o2755)
+            .unwrap()
+            .node
+            .attributes;
+        assert_eq!((file.uid, file.gid, file.mode), (OTHER.uid, OWNER.gid, 0o755));
+        let set = SetAttributes::with_mode(0o755);
+        let below = tree
+            .vfs
+            .make_directory(&OTHER, &directory, b"below", &set)
+            .value
+            .unwrap()
+            .node
+            .attributes;
+        assert_eq!((below.uid, below.gid, below.mode), (OTHER.uid, OWNER.gid, 0o2755));
+        let kept = tree
+            .guarded(&ROOT, &directory, "kept", 0o2755)
+            .unwrap()
+            .node
+            .attributes;
+        assert_eq!((kept.gid, kept.mode), (OWNER.gid, 0o2755));
+    });
+}
+
+#[test]
+fn access_answers_what_makes_sense_for_the_kind() {
+    everywhere(|tree| {
+        let root = tree.root();
+        let everything = Access::from_bits(u32::MAX);
+        let directory = tree.directory(&root, "directory", 0o755).handle;
+        let file = tree.file(&root, "file", 0o640).handle;
+        let granted = |caller, node| tree.vfs.access(caller, node, everything).value.unwrap().bits();
+        assert_eq!(granted(&OWNER, &directory), 0x1f);
+        assert_eq!(granted(&OTHER, &directory), 0x03);
+        assert_eq!(granted(&OWNER, &file), 0x0d);
+        assert_eq!(granted(&OTHER, &file), 0);
+        assert_eq!(granted(&ROOT, &file), 0x0d);
+        assert_eq!(
+            tree.vfs.access(&OWNER, &file, Access::EXTEND).value,
+            Ok(Access::EXTEND)
+        );
+    });
+}
+
+#[test]
+fn each_kind_of_object_tells_what_it_is() {
+    everywhere(|tree| {
+        let root = tree.root();
+        let set = SetAttributes::with_mode(0o640);
+        let number = curt_vfs::Device {
+            major: 250,
+            minor: 70_000,
+        };
+        let rows = [
+            (Special::Fifo, FileKind::Fifo),
+            (Special::Socket, FileKind::Socket),
+            (Special::CharacterDevice(number), FileKind::CharacterDevice),
+            (Special::BlockDevice(number), FileKind::BlockDevice),
+        ];
+        for (at, (special, kind)) in rows.into_iter().enumerate() {
+            let name = format!("special{at}");
+            let made = tree
+                .vfs
+                .make_special(&ROOT, &root, name.as_bytes(), special, &set)
+                .value
+                .unwrap();
+            let found = tree.lookup(&root, &name).unwrap();
+            assert_eq!((found.handle, found.attributes.kind), (made.node.handle, kind));
+            assert_eq!(found.attributes.mode, 0o640);
+            if at >= 2 {
+                assert_eq!(found.attributes.rdev, number);
+                let refused = tree
+                    .vfs
+                    .make_special(&OWNER, &root, b"refused", special, &set)
+                    .value;
+                assert!(matches!(errno(refused), Some(Errno::PERM | Errno::ACCESS)));
+            }
+        }
+        let long = vec![b't'; 1000];
+        let link = tree.vfs.make_symlink(
+            &OWNER,
+            &tree.directory(&root, "d", 0o777).handle,
+            b"l",
+            &long,
+            &set,
+        );
+        let link = link.value.unwrap().node;
+        assert_eq!(
+            (link.attributes.kind, link.attributes.size, link.attributes.mode),
+            (FileKind::Symlink, 1000, 0o777)
+        );
+        let mut target = Vec::new();
+        assert_eq!(
+            tree.vfs.read_link(&OTHER, &link.handle, &mut target).value,
+            Ok(())
+        );
+        assert_eq!(target, long);
+        assert_eq!(
+            errno(tree.vfs.read_link(&OTHER, &root, &mut target).value),
+            Some(Errno::INVAL)
+        );
+        tree.set(&OWNER, &link.handle, &SetAttributes::with_mode(0o600))
+            .value
+            .unwrap();
+        assert_eq!(tree.attributes(&link.handle).mode, 0o777);
+    });
+}
+
+#[test]
+fn limits_and_space_are_told() {
+    everywhere(|tree| {
+        let limits = tree.vfs.limits(&tree.root()).value.unwrap();
+        assert_eq!(limits.name_bytes_max, 255);
+        assert!(limits.links && limits.symlinks && !limits.case_insensitive);
+        assert!(limits.names_max >= 65_000 && limits.file_size_max >= 1 << 40);
+        let space = tree.vfs.space(&tree.root()).value.unwrap();
+        assert!(space.bytes_total >= space.bytes_free && space.bytes_free >= space.bytes_available);
+        assert!(space.bytes_available > 0);
+    });
+}

@@ -1,0 +1,253 @@
+//! Reading, writing, committing, truncating.
+
+use curt_vfs::{Error, SetAttributes, Special, Stability};
+use rustix::io::Errno;
+
+use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
+
+#[test]
+fn what_is_written_is_read_with_holes_as_zeroes() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        assert_eq!(tree.write(&OWNER, &file, 10, b"tail"), Ok(4));
+        assert_eq!(tree.write(&OWNER, &file, 0, b"head"), Ok(4));
+        assert_eq!(tree.read(&file, 0, 100), (b"head\0\0\0\0\0\0tail".to_vec(), true));
+        assert_eq!(tree.read(&file, 2, 4), (b"ad\0\0".to_vec(), false));
+        assert_eq!(tree.read(&file, 10, 4), (b"tail".to_vec(), true));
+        assert_eq!(tree.read(&file, 14, 4), (vec![], true));
+        assert_eq!(tree.read(&file, 1 << 40, 4), (vec![], true));
+    });
+}
+
+#[test]
+fn offsets_at_the_edges_neither_panic_nor_wrap() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        for offset in [(1 << 31) - 1, 1 << 31, 1 << 32] {
+            assert_eq!(tree.write(&OWNER, &file, offset, b"x"), Ok(1), "{offset}");
+            assert_eq!(tree.attributes(&file).size, offset + 1);
+        }
+        for offset in [i64::MAX as u64, 1 << 63, u64::MAX] {
+            assert_eq!(
+                errno(tree.write(&OWNER, &file, offset, b"xx")),
+                Some(Errno::FBIG),
+                "{offset}"
+            );
+            assert_eq!(tree.read(&file, offset, 10), (vec![], true), "{offset}");
+            let size = SetAttributes {
+                size: Some(offset.max(1 << 63)),
+                ..SetAttributes::default()
+            };
+            assert_eq!(
+                errno(tree.set(&OWNER, &file, &size).value),
+                Some(Errno::FBIG),
+                "{offset}"
+            );
+        }
+        assert_eq!(tree.attributes(&file).size, (1 << 32) + 1);
+    });
+}
+
+#[test]
+fn a_big_write_is_whole_and_a_sparse_file_uses_little() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        let data: Vec<u8> = (0..1 << 20).map(|at: u32| at.to_le_bytes()[1]).collect();
+        assert_eq!(tree.write(&OWNER, &file, 1 << 30, &data), Ok(1 << 20));
+        assert_eq!(tree.read(&file, 1 << 30, 1 << 20), (data, true));
+        let attributes = tree.attributes(&file);
+        assert_eq!(attributes.size, (1 << 30) + (1 << 20));
+        assert!(
+            (1 << 20..1 << 24).contains(&attributes.used),
+            "{}",
+            attributes.used
+        );
+    });
+}
+
+#[test]
+fn each_stability_is_given_as_asked_and_commit_takes_a_range() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
+            let written = tree
+                .vfs
+                .write(&OWNER, &file, 0, b"data", stability)
+                .value
+                .unwrap();
+            assert_eq!((written.count, written.stability), (4, stability));
+        }
+        let committed = tree.vfs.commit(&OWNER, &file, 0, 0);
+        assert_eq!((committed.value, committed.after.unwrap().size), (Ok(()), 4));
+        assert_eq!(
+            errno(tree.vfs.commit(&OTHER, &file, 0, 0).value),
+            Some(Errno::ACCESS)
+        );
+        assert_eq!(tree.vfs.sync_all(), Ok(()));
+    });
+}
+
+#[test]
+fn a_write_answers_with_what_was_just_before_and_just_after() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644);
+        let mut last = file.attributes;
+        for turn in 0..20 {
+            let changed = tree
+                .vfs
+                .write(&OWNER, &file.handle, turn, b"x", Stability::Unstable);
+            let before = changed.before.unwrap();
+            assert_eq!(
+                (before.size, before.mtime, before.ctime),
+                (last.size, last.mtime, last.ctime)
+            );
+            last = changed.after.unwrap();
+            assert_eq!(last.size, turn + 1);
+        }
+    });
+}
+
+#[test]
+fn writers_of_one_file_never_see_each_other_between_before_and_after() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o666).handle;
+        // Each write makes the file one byte longer: sizes around it differ by exactly one.
+        std::thread::scope(|scope| {
+            for caller in [OWNER, OTHER] {
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let size = tree.attributes(&file).size;
+                        let changed = tree.vfs.write(&caller, &file, size, b"x", Stability::Unstable);
+                        let (before, after) = (changed.before.unwrap().size, changed.after.unwrap().size);
+                        let grown = after - before;
+                        assert!(grown == u64::from(before == size), "{size}: {before} to {after}");
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn truncation_cuts_and_grows_with_zeroes() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        tree.write(&OWNER, &file, 0, b"0123456789").unwrap();
+        for size in [4, 8] {
+            let set = SetAttributes {
+                size: Some(size),
+                ..SetAttributes::default()
+            };
+            let changed = tree.set(&OWNER, &file, &set);
+            assert_eq!((changed.value, changed.after.unwrap().size), (Ok(()), size));
+        }
+        assert_eq!(tree.read(&file, 0, 100), (b"0123\0\0\0\0".to_vec(), true));
+    });
+}
+
+#[test]
+fn only_regular_files_have_data() {
+    everywhere(|tree| {
+        let root = tree.root();
+        let set = SetAttributes::with_mode(0o666);
+        let fifo = tree
+            .vfs
+            .make_special(&ROOT, &root, b"fifo", Special::Fifo, &set)
+            .value
+            .unwrap()
+            .node
+            .handle;
+        let null = curt_vfs::Device { major: 1, minor: 3 };
+        let device = Special::CharacterDevice(null);
+        let device = tree
+            .vfs
+            .make_special(&ROOT, &root, b"null", device, &set)
+            .value
+            .unwrap()
+            .node
+            .handle;
+        let link = tree
+            .vfs
+            .make_symlink(&ROOT, &root, b"link", b"file", &set)
+            .value
+            .unwrap()
+            .node
+            .handle;
+        let rows = [
+            (root, Errno::ISDIR),
+            (fifo, Errno::INVAL),
+            (device, Errno::INVAL),
+            (link, Errno::INVAL),
+        ];
+        for (node, expected) in rows {
+            let mut data = Vec::new();
+            let size = SetAttributes {
+                size: Some(0),
+                ..SetAttributes::default()
+            };
+            let answers = [
+                errno(tree.vfs.read(&ROOT, &node, 0, 10, &mut data).value),
+                errno(tree.vfs.write(&ROOT, &node, 0, b"x", Stability::Unstable).value),
+                errno(tree.vfs.commit(&ROOT, &node, 0, 0).value),
+                errno(tree.set(&ROOT, &node, &size).value),
+            ];
+            assert_eq!(answers, [Some(expected); 4], "{node:?}");
+            assert!(data.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_full_file_system_is_told_and_loses_nothing() {
+    use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
+    let options = MemoryOptions {
+        bytes_max: 8192,
+        quotas: [(1000, 4096)].into(),
+        ..MemoryOptions::default()
+    };
+    let vfs = MemoryVfs::new(options);
+    let set = SetAttributes {
+        uid: Some(1000),
+        ..SetAttributes::with_mode(0o666)
+    };
+    let made = vfs.create(&ROOT, &vfs.root(), b"file", curt_vfs::CreateMode::Guarded(&set));
+    let file = made.value.unwrap().node.handle;
+    let write = |caller, offset| {
+        vfs.write(caller, &file, offset, b"x", Stability::Unstable)
+            .value
+            .map(|_| ())
+    };
+    assert_eq!(write(&OWNER, 0), Ok(()));
+    assert_eq!(write(&OWNER, 4096), Err(Error::Os(Errno::DQUOT)));
+    assert_eq!(write(&OWNER, 100), Ok(()));
+    assert_eq!(write(&ROOT, 4096), Ok(()));
+    assert_eq!(write(&ROOT, 8192), Err(Error::Os(Errno::NOSPC)));
+    assert_eq!(vfs.attributes(&file).unwrap().size, 4097);
+    assert_eq!(vfs.space(&file).value.unwrap().bytes_available, 0);
+    assert_eq!(vfs.remove(&ROOT, &vfs.root(), b"file").value, Ok(()));
+    assert_eq!(vfs.space(&vfs.root()).value.unwrap().bytes_available, 8192);
+}
+
+#[test]
+fn a_power_cut_takes_what_was_not_committed_and_a_failed_commit_is_told() {
+    use curt_vfs::{FaultPoint, MemoryOptions, MemoryVfs, Vfs};
+    let vfs = MemoryVfs::new(MemoryOptions::default());
+    let set = SetAttributes::with_mode(0o644);
+    let made = vfs.create(&ROOT, &vfs.root(), b"file", curt_vfs::CreateMode::Guarded(&set));
+    let file = made.value.unwrap().node.handle;
+    let write = |data: &[u8], stability| vfs.write(&ROOT, &file, 0, data, stability).value.map(|_| ());
+    assert_eq!(write(b"kept", Stability::FileSync), Ok(()));
+    assert_eq!(write(b"lost", Stability::Unstable), Ok(()));
+    vfs.fail_next(FaultPoint::Commit, Error::Lost(Errno::IO), 1);
+    assert_eq!(vfs.commit(&ROOT, &file, 0, 0).value, Err(Error::Lost(Errno::IO)));
+    vfs.lose_unstable_data();
+    let mut data = Vec::new();
+    assert_eq!(vfs.read(&ROOT, &file, 0, 10, &mut data).value.map(|_| ()), Ok(()));
+    assert_eq!(data, b"kept");
+    assert_eq!(write(b"safe", Stability::Unstable), Ok(()));
+    assert_eq!(vfs.commit(&ROOT, &file, 0, 0).value, Ok(()));
+    vfs.lose_unstable_data();
+    data.clear();
+    assert_eq!(vfs.read(&ROOT, &file, 0, 10, &mut data).value.map(|_| ()), Ok(()));
+    assert_eq!(data, b"safe");
+}

@@ -1,0 +1,481 @@
+//! Random operations by random callers, on memory and on a local tree at once: every answer must be the same. Memory is the
+//! model of the kernel, and the kernel of memory. A local tree is restarted now and then.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use curt_vfs::{
+    Access, Attributes, Caller, CreateMode, Error, FileKind, HandleChoice, NodeHandle, SetAttributes,
+    SetTime, Special, Stability, Vfs, Visit, Wanted,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::trees::{OTHER, OWNER, Place, ROOT, disk, is_root, memory, tmpfs};
+
+const CALLERS: [Caller<'static>; 4] = [
+    ROOT,
+    OWNER,
+    OTHER,
+    Caller {
+        uid: 3000,
+        gid: 3000,
+        groups: &[1000],
+        privileged: false,
+    },
+];
+
+/// Which of the objects that were ever seen.
+type Which = prop::sample::Index;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Create(Which, u8, u32, u8),
+    MakeDirectory(Which, u8, u32),
+    MakeSymlink(Which, u8),
+    MakeFifo(Which, u8, u32),
+    Remove(Which, u8),
+    RemoveDirectory(Which, u8),
+    Rename(Which, u8, Which, u8),
+    Link(Which, Which, u8),
+    Lookup(Which, u8),
+    List(Which, u8),
+    Read(Which, u16, u16),
+    Write(Which, u16, u16, u8),
+    Resize(Which, u16),
+    Chmod(Which, u32),
+    Chown(Which, u8, u8),
+    Touch(Which),
+    Access(Which),
+    Restart,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let which = any::<Which>;
+    let name = || 0..5_u8;
+    let found = || 0..7_u8;
+    let mode = || {
+        prop_oneof![
+            Just(0o755_u32),
+            Just(0o644),
+            Just(0o1777),
+            Just(0o2775),
+            Just(0o6711),
+            0..0o10000_u32
+        ]
+    };
+    prop_oneof![
+        6 => (which(), name(), mode(), 0..3_u8).prop_map(|(d, n, m, how)| Operation::Create(d, n, m, how)),
+        4 => (which(), name(), mode()).prop_map(|(d, n, m)| Operation::MakeDirectory(d, n, m)),
+        1 => (which(), name()).prop_map(|(d, n)| Operation::MakeSymlink(d, n)),
+        1 => (which(), name(), mode()).prop_map(|(d, n, m)| Operation::MakeFifo(d, n, m)),
+        2 => (which(), name()).prop_map(|(d, n)| Operation::Remove(d, n)),
+        2 => (which(), name()).prop_map(|(d, n)| Operation::RemoveDirectory(d, n)),
+        4 => (which(), name(), which(), name()).prop_map(|(d, n, e, m)| Operation::Rename(d, n, e, m)),
+        2 => (which(), which(), name()).prop_map(|(f, d, n)| Operation::Link(f, d, n)),
+        4 => (which(), found()).prop_map(|(d, n)| Operation::Lookup(d, n)),
+        2 => (which(), 1..9_u8).prop_map(|(d, piece)| Operation::List(d, piece)),
+        4 => (which(), 0..20_000_u16, any::<u16>()).prop_map(|(f, at, count)| Operation::Read(f, at, count)),
+        6 => (which(), 0..20_000_u16, 0..9_000_u16, any::<u8>()).prop_map(|(f, at, n, b)| Operation::Write(f, at, n, b)),
+        2 => (which(), 0..25_000_u16).prop_map(|(f, size)| Operation::Resize(f, size)),
+        3 => (which(), mode()).prop_map(|(f, m)| Operation::Chmod(f, m)),
+        2 => (which(), 0..5_u8, 0..5_u8).prop_map(|(f, u, g)| Operation::Chown(f, u, g)),
+        1 => which().prop_map(Operation::Touch),
+        2 => which().prop_map(Operation::Access),
+        1 => Just(Operation::Restart),
+    ]
+}
+
+/// What both trees must tell alike of an object.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    kind: FileKind,
+    mode: u32,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    size: u64,
+}
+
+impl Shown {
+    fn of(attributes: &Attributes) -> Self {
+        let sized = matches!(attributes.kind, FileKind::Regular | FileKind::Symlink);
+        Self {
+            kind: attributes.kind,
+            mode: attributes.mode,
+            nlink: attributes.nlink,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            size: if sized { attributes.size } else { 0 },
+        }
+    }
+}
+
+/// What an operation answered.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    value: Result<Told, Error>,
+    /// The attributes after it, of each object that it is about.
+    after: Vec<Option<Shown>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Made(bool),
+    Found,
+    Bytes(Vec<u8>, bool),
+    Count(u32),
+    Names(BTreeSet<Vec<u8>>),
+    Rights(u32),
+}
+
+/// One of the two trees, with the objects seen so far, in the same order in both.
+struct Side {
+    vfs: Box<dyn Vfs>,
+    seen: Vec<NodeHandle>,
+}
+
+impl Side {
+    fn new(vfs: Box<dyn Vfs>) -> Self {
+        let root = vfs.root();
+        let open = SetAttributes::with_mode(0o777);
+        vfs.set_attributes(&ROOT, &root, &open, None).value.unwrap();
+        Self {
+            vfs,
+            seen: vec![root],
+        }
+    }
+
+    fn at(&self, which: &Which) -> NodeHandle {
+        *which.get(&self.seen)
+    }
+
+    fn see(&mut self, handle: NodeHandle) {
+        if !self.seen.contains(&handle) {
+            self.seen.push(handle);
+        }
+    }
+
+    fn perform(&mut self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+        match operation {
+            Operation::Create(..)
+            | Operation::MakeDirectory(..)
+            | Operation::MakeSymlink(..)
+            | Operation::MakeFifo(..)
+            | Operation::Lookup(..) => self.make_or_find(caller, operation),
+            Operation::Remove(..)
+            | Operation::RemoveDirectory(..)
+            | Operation::Rename(..)
+            | Operation::Link(..) => self.name(caller, operation),
+            Operation::List(directory, piece) => self.list(caller, &self.at(directory), *piece),
+            Operation::Restart => Answer {
+                value: Ok(Told::Nothing),
+                after: vec![],
+            },
+            _ => self.file(caller, operation),
+        }
+    }
+
+    fn make_or_find(&mut self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+        let (directory, value) = match operation {
+            Operation::Create(directory, name, mode, how) => {
+                let set = SetAttributes {
+                    size: (how % 2 == 1).then_some(5),
+                    ..SetAttributes::with_mode(*mode)
+                };
+                let mode = match how {
+                    0 => CreateMode::Guarded(&set),
+                    1 => CreateMode::Unchecked(&set),
+                    _ => CreateMode::Exclusive([*name; 8]),
+                };
+                (
+                    directory,
+                    self.vfs.create(caller, &self.at(directory), name_of(*name), mode),
+                )
+            }
+            Operation::MakeDirectory(directory, name, mode) => {
+                let set = SetAttributes::with_mode(*mode);
+                (
+                    directory,
+                    self.vfs
+                        .make_directory(caller, &self.at(directory), name_of(*name), &set),
+                )
+            }
+            Operation::MakeSymlink(directory, name) => {
+                let set = SetAttributes::with_mode(0o777);
+                (
+                    directory,
+                    self.vfs
+                        .make_symlink(caller, &self.at(directory), name_of(*name), b"../a", &set),
+                )
+            }
+            Operation::MakeFifo(directory, name, mode) => {
+                let set = SetAttributes::with_mode(*mode);
+                (
+                    directory,
+                    self.vfs
+                        .make_special(caller, &self.at(directory), name_of(*name), Special::Fifo, &set),
+                )
+            }
+            Operation::Lookup(directory, name) => {
+                let found = self.vfs.lookup(caller, &self.at(directory), name_of(*name));
+                let mut after = vec![found.attributes.as_ref().map(Shown::of)];
+                let value = found.value.map(|node| {
+                    self.see(node.handle);
+                    after.push(Some(Shown::of(&node.attributes)));
+                    Told::Found
+                });
+                return Answer { value, after };
+            }
+            _ => unreachable!("it makes nothing"),
+        };
+        let _ = directory;
+        let mut after = vec![value.after.as_ref().map(Shown::of)];
+        let told = value.value.map(|created| {
+            self.see(created.node.handle);
+            after.push(Some(Shown::of(&created.node.attributes)));
+            Told::Made(created.new)
+        });
+        Answer { value: told, after }
+    }
+
+    fn name(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+        let (value, after) = match operation {
+            Operation::Remove(directory, name) => {
+                let changed = self.vfs.remove(caller, &self.at(directory), name_of(*name));
+                (changed.value, vec![changed.after])
+            }
+            Operation::RemoveDirectory(directory, name) => {
+                let changed = self
+                    .vfs
+                    .remove_directory(caller, &self.at(directory), name_of(*name));
+                (changed.value, vec![changed.after])
+            }
+            Operation::Rename(from, from_name, to, to_name) => {
+                let (from, to) = (self.at(from), self.at(to));
+                let renamed = self
+                    .vfs
+                    .rename(caller, &from, name_of(*from_name), &to, name_of(*to_name));
+                (renamed.value, vec![renamed.from.1, renamed.to.1])
+            }
+            Operation::Link(node, directory, name) => {
+                let linked = self
+                    .vfs
+                    .link(caller, &self.at(node), &self.at(directory), name_of(*name));
+                (linked.directory.value, vec![linked.directory.after, linked.node])
+            }
+            _ => unreachable!("it changes no name"),
+        };
+        let after = after
+            .iter()
+            .map(|attributes| attributes.as_ref().map(Shown::of))
+            .collect();
+        Answer {
+            value: value.map(|()| Told::Nothing),
+            after,
+        }
+    }
+
+    fn file(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+        let nothing = SetAttributes::default();
+        let set = |which: &Which, set: SetAttributes| {
+            let changed = self.vfs.set_attributes(caller, &self.at(which), &set, None);
+            (changed.value.map(|()| Told::Nothing), changed.after)
+        };
+        let id = |number: u8| [None, Some(0), Some(1000), Some(2000), Some(3000)][usize::from(number)];
+        let (value, after) = match operation {
+            // On a disk reading sets the atime, and an exclusive create's verifier with it.
+            Operation::Read(which, ..)
+                if self
+                    .vfs
+                    .attributes(&self.at(which))
+                    .is_ok_and(|attributes| attributes.size == 0) =>
+            {
+                (Ok(Told::Nothing), None)
+            }
+            Operation::Read(which, offset, count) => {
+                let mut data = Vec::new();
+                let read = self.vfs.read(
+                    caller,
+                    &self.at(which),
+                    u64::from(*offset),
+                    u32::from(*count),
+                    &mut data,
+                );
+                (
+                    read.value.map(|read| Told::Bytes(data, read.end)),
+                    read.attributes,
+                )
+            }
+            Operation::Write(which, offset, count, byte) => {
+                let data = vec![*byte; usize::from(*count)];
+                let stability = if byte % 4 == 0 {
+                    Stability::FileSync
+                } else {
+                    Stability::Unstable
+                };
+                let written = self
+                    .vfs
+                    .write(caller, &self.at(which), u64::from(*offset), &data, stability);
+                (
+                    written.value.map(|written| Told::Count(written.count)),
+                    written.after,
+                )
+            }
+            Operation::Resize(which, size) => set(
+                which,
+                SetAttributes {
+                    size: Some(u64::from(*size)),
+                    ..nothing
+                },
+            ),
+            Operation::Chmod(which, mode) => set(which, SetAttributes::with_mode(*mode)),
+            Operation::Chown(which, uid, gid) => set(
+                which,
+                SetAttributes {
+                    uid: id(*uid),
+                    gid: id(*gid),
+                    ..nothing
+                },
+            ),
+            Operation::Touch(which) => set(
+                which,
+                SetAttributes {
+                    mtime: SetTime::Now,
+                    ..nothing
+                },
+            ),
+            Operation::Access(which) => {
+                let granted = self.vfs.access(caller, &self.at(which), Access::from_bits(0x3f));
+                (
+                    granted.value.map(|granted| Told::Rights(granted.bits())),
+                    granted.attributes,
+                )
+            }
+            _ => unreachable!("it is about no file"),
+        };
+        Answer {
+            value,
+            after: vec![after.as_ref().map(Shown::of)],
+        }
+    }
+
+    fn list(&self, caller: &Caller<'_>, directory: &NodeHandle, piece: u8) -> Answer {
+        let (mut names, mut cookie, mut after) = (BTreeSet::new(), 0, None);
+        loop {
+            let mut left = piece;
+            let listed = self
+                .vfs
+                .read_directory(caller, directory, cookie, Wanted::Nodes, &mut |entry| {
+                    if left == 0 {
+                        return Visit::Stop;
+                    }
+                    left -= 1;
+                    cookie = entry.cookie;
+                    assert!(
+                        names.insert(entry.name.to_vec()),
+                        "{:?} is listed twice",
+                        entry.name
+                    );
+                    Visit::Continue
+                });
+            after = listed.attributes.as_ref().map(Shown::of).or(after);
+            match listed.value {
+                Ok(true) => {
+                    return Answer {
+                        value: Ok(Told::Names(names)),
+                        after: vec![after],
+                    };
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    return Answer {
+                        value: Err(error),
+                        after: vec![after],
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn name_of(number: u8) -> &'static [u8] {
+    [&b"a"[..], b"b", b"c", b"d", b"e", b".", b".."][usize::from(number)]
+}
+
+fn run(place: &Place, operations: &[(usize, Operation)]) -> Result<(), TestCaseError> {
+    let mut model = Side::new(memory().vfs);
+    let mut local = Side::new(Box::new(place.serve()));
+    for (number, (caller, operation)) in operations.iter().enumerate() {
+        let caller = CALLERS[*caller];
+        let expected = model.perform(&caller, operation);
+        if matches!(operation, Operation::Restart) {
+            let seen = std::mem::take(&mut local.seen);
+            drop(local);
+            local = Side {
+                vfs: Box::new(place.serve()),
+                seen,
+            };
+        }
+        let answer = local.perform(&caller, operation);
+        prop_assert_eq!(
+            &answer,
+            &expected,
+            "number {}: {:?} by {:?}",
+            number,
+            operation,
+            caller
+        );
+        prop_assert_eq!(
+            model.seen.len(),
+            local.seen.len(),
+            "number {}: {:?}",
+            number,
+            operation
+        );
+    }
+    for (handle, twin) in model.seen.iter().zip(&local.seen) {
+        let shown = |side: &Side, handle| {
+            side.vfs
+                .attributes(handle)
+                .map(|attributes| Shown::of(&attributes))
+        };
+        prop_assert_eq!(shown(&model, handle), shown(&local, twin));
+    }
+    Ok(())
+}
+
+fn explore(cases: u32, parent: &Path, choice: HandleChoice) {
+    if !is_root() {
+        return;
+    }
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..Config::default()
+    };
+    let operations = prop::collection::vec((0..CALLERS.len(), operation()), 1..200);
+    let explored = TestRunner::new(config).run(&operations, |operations| {
+        // On a thread of its own: it changes whom the thread works as.
+        let place = Place::new(parent, choice);
+        std::thread::scope(|scope| scope.spawn(|| run(&place, &operations)).join().unwrap())
+    });
+    explored.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn memory_and_tmpfs_by_handle_answer_alike() {
+    explore(300, tmpfs(), HandleChoice::Kernel);
+}
+
+#[test]
+fn memory_and_a_disk_by_handle_answer_alike() {
+    explore(60, disk(), HandleChoice::Kernel);
+}
+
+#[test]
+fn memory_and_tmpfs_by_table_answer_alike() {
+    explore(60, tmpfs(), HandleChoice::Table);
+}

@@ -1,0 +1,240 @@
+//! The trees that claims are tried on, and short words for what claims do with them.
+
+use std::path::{Path, PathBuf};
+
+use curt_vfs::{
+    Attributes, Caller, Changed, CreateMode, Created, Error, HandleChoice, LocalOptions, LocalVfs,
+    MemoryOptions, MemoryVfs, MetadataDurability, Node, NodeHandle, SetAttributes, Stability, Vfs, Visit,
+    Wanted,
+};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+pub(crate) const ROOT: Caller<'static> = Caller::ROOT;
+pub(crate) const OWNER: Caller<'static> = Caller {
+    uid: 1000,
+    gid: 1000,
+    groups: &[],
+    privileged: false,
+};
+pub(crate) const OTHER: Caller<'static> = Caller {
+    uid: 2000,
+    gid: 2000,
+    groups: &[],
+    privileged: false,
+};
+
+/// A tree, and where it is on disk.
+pub(crate) struct Tree {
+    pub(crate) name: &'static str,
+    pub(crate) vfs: Box<dyn Vfs>,
+    pub(crate) place: Option<Place>,
+}
+
+/// A directory that is served, and beside it what serving it again needs.
+pub(crate) struct Place {
+    pub(crate) served: PathBuf,
+    pub(crate) choice: HandleChoice,
+    beside: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new(parent: &Path, choice: HandleChoice) -> Self {
+        let beside = tempfile::Builder::new()
+            .prefix("curt-vfs")
+            .tempdir_in(parent)
+            .unwrap();
+        let served = beside.path().join("served");
+        std::fs::create_dir(&served).unwrap();
+        Self {
+            served,
+            choice,
+            beside,
+        }
+    }
+
+    /// Serves it, for the first time or after a restart.
+    pub(crate) fn serve(&self) -> LocalVfs {
+        let options = LocalOptions {
+            handles: self.choice,
+            table: Some(self.beside.path().join("table")),
+            metadata: MetadataDurability::Eventual,
+        };
+        LocalVfs::open(&self.served, &options).unwrap()
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("local trees are left out: not root");
+    }
+    root
+}
+
+/// A file system on a disk, and one in memory.
+pub(crate) fn disk() -> &'static Path {
+    Path::new("/var/tmp")
+}
+
+pub(crate) fn tmpfs() -> &'static Path {
+    Path::new("/dev/shm")
+}
+
+pub(crate) fn memory() -> Tree {
+    Tree {
+        name: "memory",
+        vfs: Box::new(MemoryVfs::new(MemoryOptions::default())),
+        place: None,
+    }
+}
+
+pub(crate) fn local(name: &'static str, parent: &Path, choice: HandleChoice) -> Tree {
+    let place = Place::new(parent, choice);
+    Tree {
+        name,
+        vfs: Box::new(place.serve()),
+        place: Some(place),
+    }
+}
+
+/// A fresh tree of each kind.
+pub(crate) fn all() -> Vec<Tree> {
+    let mut trees = vec![memory()];
+    if is_root() {
+        trees.push(local("disk by handle", disk(), HandleChoice::Kernel));
+        trees.push(local("disk by table", disk(), HandleChoice::Table));
+        trees.push(local("tmpfs by handle", tmpfs(), HandleChoice::Kernel));
+        trees.push(local("tmpfs by table", tmpfs(), HandleChoice::Table));
+    }
+    trees
+}
+
+/// Tries a claim on each kind of tree, on a thread of its own: it changes whom the thread works as.
+pub(crate) fn everywhere(claim: impl Fn(&Tree) + Sync) {
+    for tree in all() {
+        std::thread::scope(|scope| {
+            let tried = scope.spawn(|| claim(&tree)).join();
+            assert!(tried.is_ok(), "on {}", tree.name);
+        });
+    }
+}
+
+pub(crate) fn errno<T>(value: Result<T, Error>) -> Option<Errno> {
+    match value {
+        Ok(_) => None,
+        Err(Error::Os(errno)) => Some(errno),
+        Err(error) => panic!("no errno: {error}"),
+    }
+}
+
+impl Tree {
+    pub(crate) fn root(&self) -> NodeHandle {
+        self.vfs.root()
+    }
+
+    pub(crate) fn attributes(&self, handle: &NodeHandle) -> Attributes {
+        self.vfs.attributes(handle).unwrap()
+    }
+
+    /// A regular file, made by root for [`OWNER`].
+    pub(crate) fn file(&self, directory: &NodeHandle, name: &str, mode: u32) -> Node {
+        let set = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        let made = self
+            .vfs
+            .create(&ROOT, directory, name.as_bytes(), CreateMode::Guarded(&set));
+        let node = made.value.unwrap().node;
+        self.give_away(&node.handle, mode)
+    }
+
+    /// A directory, made by root for [`OWNER`].
+    pub(crate) fn directory(&self, directory: &NodeHandle, name: &str, mode: u32) -> Node {
+        let set = SetAttributes::with_mode(mode);
+        let made = self.vfs.make_directory(&ROOT, directory, name.as_bytes(), &set);
+        let node = made.value.unwrap().node;
+        self.give_away(&node.handle, mode)
+    }
+
+    fn give_away(&self, handle: &NodeHandle, mode: u32) -> Node {
+        let owner = SetAttributes {
+            uid: Some(OWNER.uid),
+            gid: Some(OWNER.gid),
+            ..SetAttributes::default()
+        };
+        self.set(&ROOT, handle, &owner).value.unwrap();
+        let set = self.set(&ROOT, handle, &SetAttributes::with_mode(mode));
+        set.value.unwrap();
+        Node {
+            handle: *handle,
+            attributes: set.after.unwrap(),
+        }
+    }
+
+    pub(crate) fn set(&self, caller: &Caller<'_>, handle: &NodeHandle, set: &SetAttributes) -> Changed<()> {
+        self.vfs.set_attributes(caller, handle, set, None)
+    }
+
+    pub(crate) fn write(
+        &self,
+        caller: &Caller<'_>,
+        handle: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<u32, Error> {
+        self.vfs
+            .write(caller, handle, offset, data, Stability::Unstable)
+            .value
+            .map(|written| written.count)
+    }
+
+    pub(crate) fn read(&self, handle: &NodeHandle, offset: u64, count: u32) -> (Vec<u8>, bool) {
+        let mut data = Vec::new();
+        let read = self
+            .vfs
+            .read(&ROOT, handle, offset, count, &mut data)
+            .value
+            .unwrap();
+        assert_eq!(read.count as usize, data.len());
+        (data, read.end)
+    }
+
+    pub(crate) fn lookup(&self, directory: &NodeHandle, name: &str) -> Result<Node, Error> {
+        self.vfs.lookup(&ROOT, directory, name.as_bytes()).value
+    }
+
+    pub(crate) fn guarded(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &str,
+        mode: u32,
+    ) -> Result<Created, Error> {
+        let set = SetAttributes::with_mode(mode);
+        self.vfs
+            .create(caller, directory, name.as_bytes(), CreateMode::Guarded(&set))
+            .value
+    }
+
+    /// All names from `cookie` on, at most `count` a call, with their cookies.
+    pub(crate) fn names(
+        &self,
+        directory: &NodeHandle,
+        cookie: u64,
+        count: usize,
+    ) -> (Vec<(String, u64)>, bool) {
+        let mut names = Vec::new();
+        let listed = self
+            .vfs
+            .read_directory(&ROOT, directory, cookie, Wanted::Names, &mut |entry| {
+                if names.len() == count {
+                    return Visit::Stop;
+                }
+                names.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
+                Visit::Continue
+            });
+        (names, listed.value.unwrap())
+    }
+}
