@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -32,8 +32,19 @@ pub(super) struct Crew<J> {
     state: Mutex<State<J>>,
     bell: Condvar,
     threads_max: usize,
-    /// Work waits for a thread. Changed under the lock; whoever looks without it only parks a connection early or late.
-    short: AtomicBool,
+    /// A [`Pressure`]. Changed under the lock; whoever looks without it only parks a connection early or late.
+    pressure: AtomicU8,
+}
+
+/// How much threads are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pressure {
+    /// More can be started.
+    None = 0,
+    /// There are as many as there may be.
+    Full = 1,
+    /// And work waits for one.
+    Short = 2,
 }
 
 struct State<J> {
@@ -54,7 +65,7 @@ impl<J: Send + 'static> Crew<J> {
             }),
             bell: Condvar::new(),
             threads_max,
-            short: AtomicBool::new(false),
+            pressure: AtomicU8::new(0),
         }
     }
 
@@ -72,7 +83,7 @@ impl<J: Send + 'static> Crew<J> {
             return;
         }
         if state.threads >= self.threads_max {
-            self.short.store(true, Ordering::Relaxed);
+            self.note_pressure(&state);
             return;
         }
         state.threads += 1;
@@ -87,9 +98,22 @@ impl<J: Send + 'static> Crew<J> {
         }
     }
 
-    /// Whether work waits for a thread.
-    pub(super) fn is_short(&self) -> bool {
-        self.short.load(Ordering::Relaxed)
+    /// How much threads are wanted.
+    pub(super) fn pressure(&self) -> Pressure {
+        match self.pressure.load(Ordering::Relaxed) {
+            0 => Pressure::None,
+            1 => Pressure::Full,
+            _ => Pressure::Short,
+        }
+    }
+
+    fn note_pressure(&self, state: &State<J>) {
+        let pressure = match (state.threads >= self.threads_max, state.jobs.len() > state.idle) {
+            (true, true) => Pressure::Short,
+            (true, false) => Pressure::Full,
+            (false, _) => Pressure::None,
+        };
+        self.pressure.store(pressure as u8, Ordering::Relaxed);
     }
 
     /// How many threads there are.
@@ -120,9 +144,7 @@ impl<J: Send + 'static> Crew<J> {
         let end = Instant::now() + IDLE_MAX;
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                if state.jobs.is_empty() {
-                    self.short.store(false, Ordering::Relaxed);
-                }
+                self.note_pressure(&state);
                 return Some(job);
             }
             state.idle += 1;
@@ -130,6 +152,7 @@ impl<J: Send + 'static> Crew<J> {
             state.idle -= 1;
             if state.jobs.is_empty() && (timed_out || state.stopping) {
                 state.threads -= 1;
+                self.note_pressure(&state);
                 return None;
             }
         }

@@ -22,7 +22,7 @@ use super::{
     CallFailure, Context, Limits, Service,
     connection::{Connection, Sent},
     context::Turn,
-    crew::{Crew, Work},
+    crew::{Crew, Pressure, Work},
     parking::Parking,
 };
 use crate::{
@@ -44,6 +44,12 @@ const KEPT_MAX: usize = 256 << 10;
 const PATIENCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
+};
+
+/// How long an idle connection holds a thread when there may be no more threads.
+const PATIENCE_WHEN_FULL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
 };
 
 /// What all serving threads share.
@@ -179,19 +185,32 @@ impl Hall {
             return Received::End;
         }
         let half = !inbox.is_empty();
-        // The socket's own timeout is for idle connections; half a record has less time, and where work waits for a thread
-        // there is none.
-        let wait = !half && !self.crew.is_short();
-        let flags = if wait {
-            RecvFlags::empty()
-        } else {
-            RecvFlags::DONTWAIT
+        // The socket's own timeout is for idle connections while there are threads enough; half a record has less time, and
+        // where work waits for a thread there is none.
+        let patience = match (half, self.crew.pressure()) {
+            (true, _) if patient => Some(&PATIENCE),
+            (true, _) | (false, Pressure::Short) => None,
+            (false, Pressure::Full) => Some(&PATIENCE_WHEN_FULL),
+            (false, Pressure::None) => {
+                let flags = RecvFlags::empty();
+                return self.receive_or(connection, inbox, flags, None);
+            }
         };
-        let mut polled = !(half && patient);
+        self.receive_or(connection, inbox, RecvFlags::DONTWAIT, patience)
+    }
+
+    /// Receives with `flags`; if nothing is there, once more after at most `patience`.
+    fn receive_or(
+        &self,
+        connection: &Connection,
+        inbox: &mut Inbox,
+        flags: RecvFlags,
+        mut patience: Option<&Timespec>,
+    ) -> Received {
         loop {
             match rustix::net::recv(&connection.socket, inbox.room(), flags) {
                 Ok((_, 0)) => {
-                    if half {
+                    if !inbox.is_empty() {
                         connection.complain("the connection ended inside a record");
                     }
                     return Received::End;
@@ -201,13 +220,14 @@ impl Hall {
                     return Received::Bytes;
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if polled => return Received::Nothing,
                 Err(Errno::AGAIN) => {
-                    polled = true;
-                    let _ = rustix::event::poll(
-                        &mut [PollFd::new(&connection.socket, PollFlags::IN)],
-                        Some(&PATIENCE),
-                    );
+                    let Some(patience) = patience.take() else {
+                        return Received::Nothing;
+                    };
+                    let calls = &mut [PollFd::new(&connection.socket, PollFlags::IN)];
+                    if rustix::event::poll(calls, Some(patience)) == Ok(0) {
+                        return Received::Nothing;
+                    }
                 }
                 Err(errno) => {
                     tracing::debug!("connection from {} lost: {errno}", connection.peer);
