@@ -1,0 +1,313 @@
+//! Who makes a system call: its groups, which the kernel's request does not carry, and the credential made of it.
+//!
+//! Owns reading `/proc/TID/status` and remembering it for a short while. A remembered entry is used only for the same task:
+//! the inode of `/proc/TID` belongs to one task and its start, so a number that is used again is not mistaken. Whose status
+//! cannot be read (another pid namespace, gone by now, no permission) is its uid and gid alone, which can only narrow what it
+//! may do. Must not know requests or caches.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::Read,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_rpc::{
+    auth::{Credential, GROUPS_MAX, Groups, MachineName, SysCredential},
+    client::Interrupt,
+};
+use parking_lot::Mutex;
+
+use crate::{environment::Clock, identity::Caller};
+
+/// How long a task's groups are believed.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+/// Tasks remembered at most.
+const TASKS_MAX: usize = 4096;
+
+/// The longest status that is read, in bytes: a task may have 65,536 groups of up to 11 bytes each.
+const STATUS_MAX: u64 = 1 << 20;
+
+/// The groups of tasks, remembered for at most a second.
+#[derive(Debug)]
+pub struct CallerTable {
+    clock: Arc<dyn Clock>,
+    tasks: Mutex<HashMap<Task, Remembered>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Task {
+    tid: u32,
+    /// Inode of `/proc/TID`: tells a task from an earlier one of the same number.
+    start: u64,
+    uid: u32,
+    gid: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    groups: Arc<[u32]>,
+    read_at: Instant,
+}
+
+impl CallerTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// The caller that thread `tid` is, when the kernel says that it acts as `uid` and `gid`.
+    #[must_use]
+    pub fn caller(&self, tid: u32, uid: u32, gid: u32, interrupt: Interrupt) -> Caller {
+        Caller {
+            uid,
+            gid,
+            groups: self.groups(tid, uid, gid),
+            pid: tid,
+            interrupt,
+        }
+    }
+
+    fn groups(&self, tid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
+        let Some(start) = start_of(tid) else {
+            return Arc::default();
+        };
+        let task = Task { tid, start, uid, gid };
+        let now = self.clock.now();
+        let is_fresh = |known: &Remembered| now.saturating_duration_since(known.read_at) < BELIEVED;
+        if let Some(known) = self.tasks.lock().get(&task).filter(|known| is_fresh(known)) {
+            return Arc::clone(&known.groups);
+        }
+        let Some(groups) = read_groups(tid) else {
+            tracing::debug!(tid, "groups cannot be read: the caller is its uid and gid alone");
+            return Arc::default();
+        };
+        let mut tasks = self.tasks.lock();
+        if tasks.len() >= TASKS_MAX {
+            tasks.retain(|_, known| is_fresh(known));
+        }
+        if tasks.len() >= TASKS_MAX {
+            tasks.clear();
+        }
+        tasks.insert(
+            task,
+            Remembered {
+                groups: Arc::clone(&groups),
+                read_at: now,
+            },
+        );
+        groups
+    }
+}
+
+fn start_of(tid: u32) -> Option<u64> {
+    if tid == 0 {
+        return None;
+    }
+    rustix::fs::stat(format!("/proc/{tid}"))
+        .ok()
+        .map(|stat| stat.st_ino)
+}
+
+fn read_groups(tid: u32) -> Option<Arc<[u32]>> {
+    let mut status = Vec::with_capacity(2048);
+    let file = File::open(format!("/proc/{tid}/status")).ok()?;
+    file.take(STATUS_MAX).read_to_end(&mut status).ok()?;
+    parse_groups(&status)
+}
+
+/// The groups in the text of a status file, ascending and each once.
+fn parse_groups(status: &[u8]) -> Option<Arc<[u32]>> {
+    let line = status
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"Groups:"))?;
+    let words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let mut groups = words
+        .map(|word| word.parse().ok())
+        .collect::<Option<Vec<u32>>>()?;
+    groups.sort_unstable();
+    groups.dedup();
+    Some(groups.into())
+}
+
+/// How requests say who asks (`sec=`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// `sec=sys`: uid, gid and groups, with this host's name.
+    Sys(MachineName),
+    /// `sec=none`: the server treats everybody as its anonymous user.
+    None,
+}
+
+impl Security {
+    /// `sec=sys` with the name of this host.
+    #[must_use]
+    pub fn sys() -> Self {
+        Self::Sys(MachineName::new(rustix::system::uname().nodename().to_bytes()))
+    }
+
+    /// The credential by which requests of `caller` go.
+    ///
+    /// AUTH_SYS carries 16 groups besides the gid. Of a caller with more those are sent that can help: the gid itself is left
+    /// out, since it is carried anyway, and of the others the 16 lowest, as other clients do, so that a server that knows
+    /// users' groups itself or an administrator who gave important groups low numbers sees what they expect.
+    #[must_use]
+    pub fn credential(&self, caller: &Caller) -> Credential {
+        let machine_name = match self {
+            Self::None => return Credential::None,
+            Self::Sys(machine_name) => machine_name.clone(),
+        };
+        let mut sent: Vec<u32> = caller
+            .groups
+            .iter()
+            .copied()
+            .filter(|group| *group != caller.gid)
+            .collect();
+        sent.sort_unstable();
+        sent.dedup();
+        sent.truncate(GROUPS_MAX);
+        let groups = Groups::first_of(&sent);
+        Credential::Sys(SysCredential {
+            machine_name,
+            uid: caller.uid,
+            gid: caller.gid,
+            groups,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Stopped(Mutex<Instant>);
+
+    impl Clock for Stopped {
+        fn now(&self) -> Instant {
+            *self.0.lock()
+        }
+
+        fn pause(&self, duration: Duration, _: &Interrupt) {
+            *self.0.lock() += duration;
+        }
+    }
+
+    fn sent(caller: &Caller) -> Vec<u32> {
+        match Security::sys().credential(caller) {
+            Credential::Sys(sys) => sys.groups.to_vec(),
+            Credential::None => panic!("sec=sys was asked for"),
+        }
+    }
+
+    #[test]
+    fn groups_are_those_of_the_calling_thread() {
+        let table = CallerTable::new(Arc::new(Stopped(Mutex::new(Instant::now()))));
+        let tid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let mut expected: Vec<u32> = rustix::process::getgroups()
+            .unwrap()
+            .iter()
+            .map(|gid| gid.as_raw())
+            .collect();
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!(
+            table.caller(tid, 1, 2, Interrupt::never()).groups.to_vec(),
+            expected
+        );
+    }
+
+    #[test]
+    fn who_cannot_be_read_has_no_groups() {
+        let table = CallerTable::new(Arc::new(Stopped(Mutex::new(Instant::now()))));
+        for tid in [0, u32::MAX] {
+            assert!(
+                table
+                    .caller(tid, 1000, 1000, Interrupt::never())
+                    .groups
+                    .is_empty()
+            );
+        }
+    }
+
+    #[test]
+    fn groups_are_believed_for_a_second_for_the_same_task_alone() {
+        let clock = Arc::new(Stopped(Mutex::new(Instant::now())));
+        let table = CallerTable::new(clock.clone());
+        let tid = std::process::id();
+        let start = start_of(tid).unwrap();
+        let planted: Arc<[u32]> = [77].into();
+        let remembered = Remembered {
+            groups: planted.clone(),
+            read_at: clock.now(),
+        };
+        let other = Remembered {
+            groups: [88].into(),
+            read_at: clock.now(),
+        };
+        table.tasks.lock().insert(
+            Task {
+                tid,
+                start,
+                uid: 1,
+                gid: 2,
+            },
+            remembered,
+        );
+        table.tasks.lock().insert(
+            Task {
+                tid,
+                start: start.wrapping_add(1),
+                uid: 3,
+                gid: 4,
+            },
+            other,
+        );
+        let groups = |uid, gid| table.caller(tid, uid, gid, Interrupt::never()).groups;
+        clock.pause(BELIEVED - Duration::from_millis(1), &Interrupt::never());
+        assert_eq!(groups(1, 2), planted);
+        assert_ne!(*groups(3, 4), [88]);
+        clock.pause(Duration::from_millis(1), &Interrupt::never());
+        assert_ne!(groups(1, 2), planted);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let clock = Arc::new(Stopped(Mutex::new(Instant::now())));
+        let table = CallerTable::new(clock);
+        for uid in 0..u32::try_from(TASKS_MAX).unwrap() + 10 {
+            drop(table.caller(std::process::id(), uid, 0, Interrupt::never()));
+        }
+        assert!(table.tasks.lock().len() <= TASKS_MAX);
+    }
+
+    #[test]
+    fn status_is_parsed_and_nonsense_refused() {
+        let parse = |text: &str| parse_groups(text.as_bytes()).map(|groups| groups.to_vec());
+        assert_eq!(
+            parse("Name:\tx\nGroups:\t24 4 24 \nNStgid:\t1\n"),
+            Some(vec![4, 24])
+        );
+        assert_eq!(parse("Groups:\t\n"), Some(vec![]));
+        assert_eq!(parse("Groups:\t4 x\n"), None);
+        assert_eq!(parse("Name:\tGroups:\n"), None);
+    }
+
+    #[test]
+    fn the_lowest_sixteen_groups_are_sent_without_the_gid() {
+        let all: Vec<u32> = (100..130).rev().collect();
+        let caller = Caller::new(1, 103, &all);
+        let expected: Vec<u32> = (100..117).filter(|group| *group != 103).collect();
+        assert_eq!(sent(&caller), expected);
+        assert_eq!(sent(&Caller::new(1, 5, &[9, 5, 7])), [7, 9]);
+        assert_eq!(Security::None.credential(&caller), Credential::None);
+    }
+}

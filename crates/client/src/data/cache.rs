@@ -1,0 +1,129 @@
+//! The DataCache: which clean bytes of all files go when there are too many.
+//!
+//! Owns the order of going: oldest first, but what was read since it last came up gets another round (the clock rule). The
+//! bytes themselves are in their files' segments. Must not know why they were fetched.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use parking_lot::Mutex;
+
+use super::file::{FileCore, lock_counted};
+use super::ledger::Ledger;
+
+/// The bounds of one mount: unwritten and clean bytes.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    pub(super) ledger: Ledger,
+    pub(super) cache: DataCache,
+}
+
+/// Clean bytes of one mount.
+#[derive(Debug)]
+pub(super) struct DataCache {
+    limit: u64,
+    held: AtomicU64,
+    numbers: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    compact_at: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    file: Weak<FileCore>,
+    range: Range<u64>,
+    number: u64,
+}
+
+/// Entries below which the queue is never searched for dead ones.
+const COMPACT_MIN: usize = 1024;
+
+impl DataCache {
+    pub(super) fn new(limit: u64) -> Self {
+        let queue = Queue {
+            entries: VecDeque::new(),
+            compact_at: COMPACT_MIN,
+        };
+        Self {
+            limit,
+            held: AtomicU64::new(0),
+            numbers: AtomicU64::new(0),
+            queue: Mutex::new(queue),
+        }
+    }
+
+    /// Bytes held now.
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// A number for segments that become clean now.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Relaxed)
+    }
+
+    /// A file that held `before` bytes holds `after` now.
+    pub(super) fn change(&self, before: u64, after: u64) {
+        if after >= before {
+            self.held.fetch_add(after - before, Relaxed);
+        } else {
+            self.held.fetch_sub(before - after, Relaxed);
+        }
+    }
+
+    /// Puts the clean segments `number` in `range` of `file` in line, and drops others if there are too many bytes now.
+    /// To be called with no lock held.
+    pub(super) fn admit(bounds: &Bounds, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
+        let cache = &bounds.cache;
+        let entry = Entry {
+            file: Arc::downgrade(file),
+            range,
+            number,
+        };
+        let mut queue = cache.queue.lock();
+        queue.entries.push_back(entry);
+        if queue.entries.len() >= queue.compact_at {
+            queue.entries.retain(|entry| entry.is_live());
+            queue.compact_at = (queue.entries.len() * 2).max(COMPACT_MIN);
+        }
+        let mut turns = queue.entries.len() * 2;
+        drop(queue);
+        while cache.held() > cache.limit && turns > 0 {
+            let Some(entry) = cache.queue.lock().entries.pop_front() else {
+                break;
+            };
+            turns -= 1;
+            let Some(file) = entry.file.upgrade() else {
+                continue;
+            };
+            let stays = lock_counted(&file, bounds)
+                .segments
+                .evict(entry.range.clone(), entry.number);
+            if stays {
+                cache.queue.lock().entries.push_back(entry);
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn is_live(&self) -> bool {
+        let Some(file) = self.file.upgrade() else {
+            return false;
+        };
+        // A file that is busy now is asked another time: the order here is a file's state first.
+        file.try_lock()
+            .is_none_or(|state| state.segments.holds_clean(self.range.clone(), self.number))
+    }
+}

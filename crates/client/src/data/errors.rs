@@ -1,0 +1,77 @@
+//! Write errors on record: each open file is told of each once.
+//!
+//! Owns the rule of "once": a failure gets a number; an open file remembers the last number it was told (or that was old news
+//! when it was opened). A failure that nobody was told of yet is told to the next who opens. Must not know what failed.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::DataError;
+
+/// The failures of one file's writes.
+#[derive(Debug, Default)]
+pub(super) struct ErrorRecord {
+    number: u64,
+    latest: Option<DataError>,
+    told: bool,
+}
+
+/// What one open file was told.
+#[derive(Debug)]
+pub(super) struct ErrorCursor(AtomicU64);
+
+impl ErrorRecord {
+    /// Puts a failure on record.
+    pub(super) fn record(&mut self, error: DataError) {
+        self.number += 1;
+        self.latest = Some(error);
+        self.told = false;
+    }
+
+    /// The cursor of a file that is opened now.
+    pub(super) fn cursor(&self) -> ErrorCursor {
+        ErrorCursor(AtomicU64::new(if self.told {
+            self.number
+        } else {
+            self.number.saturating_sub(1)
+        }))
+    }
+
+    /// The failure that `cursor`'s file was not told of yet, if there is one; now it is told.
+    pub(super) fn tell(&mut self, cursor: &ErrorCursor) -> Option<DataError> {
+        if cursor.0.swap(self.number, Relaxed) == self.number {
+            return None;
+        }
+        self.told = true;
+        self.latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_proto::nfs3::Status;
+
+    use super::*;
+
+    const FULL: DataError = DataError::Status(Status::Nospc);
+
+    #[test]
+    fn each_open_file_is_told_once() {
+        let mut record = ErrorRecord::default();
+        let (first, second) = (record.cursor(), record.cursor());
+        assert_eq!(record.tell(&first), None);
+        record.record(FULL);
+        assert_eq!((record.tell(&first), record.tell(&first)), (Some(FULL), None));
+        assert_eq!((record.tell(&second), record.tell(&second)), (Some(FULL), None));
+        record.record(FULL);
+        assert_eq!((record.tell(&first), record.tell(&first)), (Some(FULL), None));
+    }
+
+    #[test]
+    fn who_opens_later_hears_only_what_nobody_heard() {
+        let mut record = ErrorRecord::default();
+        record.record(FULL);
+        let next = record.cursor();
+        assert_eq!(record.tell(&next), Some(FULL));
+        assert_eq!(record.tell(&record.cursor()), None);
+    }
+}

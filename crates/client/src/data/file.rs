@@ -1,0 +1,237 @@
+//! One inode's data: its segments, the requests under way, and what is to be done next.
+//!
+//! Owns the state that reading and writing share, and its accounting: whoever changes the segments does so through a
+//! [`CountedGuard`], which tells the mount's bounds. Must not send anything.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::{Deref, DerefMut, Range},
+    sync::Arc,
+    time::Instant,
+};
+
+use curt_proto::nfs3::WriteVerifier;
+use curt_rpc::auth::Credential;
+use parking_lot::MutexGuard;
+
+use super::{cache::Bounds, errors::ErrorRecord, guarded::Guarded, read::Fetch, segments::Segments};
+
+/// The shared part of a file's data: what workers hold while they are at work.
+pub(super) type FileCore = Guarded<FileState>;
+
+/// The data of one inode, as far as they are with us.
+pub struct FileData {
+    pub(super) core: Arc<FileCore>,
+    pub(super) bounds: Arc<Bounds>,
+}
+
+/// A WRITE under way.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) range: Range<u64>,
+    /// Number of the first write that is in it.
+    pub(super) first: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct FileState {
+    pub(super) segments: Segments,
+    /// Number of the last write.
+    pub(super) writes: u64,
+    /// WRITEs under way, by number.
+    pub(super) flights: BTreeMap<u64, Flight>,
+    pub(super) flights_started: u64,
+    /// Replies to WRITEs; an appender that sees it move asks for the size again.
+    pub(super) landings: u64,
+    pub(super) wants: Wants,
+    /// The writes up to this number are on the server's disk, or their failure is on record.
+    pub(super) durable_through: u64,
+    /// Workers that send for this file.
+    pub(super) workers: usize,
+    pub(super) committing: bool,
+    /// Answers by which the server has bytes in its memory only.
+    pub(super) answers: u64,
+    /// Of these, the last that a COMMIT covered.
+    pub(super) committed: u64,
+    pub(super) verifier: Option<WriteVerifier>,
+    /// How often the verifier was another one: the server may have lost its memory.
+    pub(super) restarts: u64,
+    /// Of these, those whose losses have been made good.
+    pub(super) restarts_settled: u64,
+    /// Who wrote last: COMMIT goes in that name.
+    pub(super) last_writer: Option<Arc<Credential>>,
+    pub(super) errors: ErrorRecord,
+    /// Its number in the mount's list of files with unwritten bytes.
+    pub(super) listed: Option<u64>,
+    /// The mount ends: nothing is sent any more.
+    pub(super) stopped: bool,
+    pub(super) fetches: Vec<Arc<Fetch>>,
+    /// Where a READ found the end of the server's file.
+    pub(super) server_end: Option<u64>,
+    /// When the READ was sent that brought the first bytes that anybody was given since the last invalidation.
+    pub(super) pages_since: Option<Instant>,
+}
+
+/// What the workers are asked for.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    /// Writes up to this number are to be sent now.
+    pub(super) send_through: u64,
+    /// Writes up to this number are to be committed as soon as they are answered.
+    pub(super) commit_through: u64,
+    /// What is in the server's memory is to be committed without waiting for more.
+    pub(super) commit_now: bool,
+    /// The segment at this offset is all there is: it goes FILE_SYNC, which saves the COMMIT.
+    pub(super) stable_at: Option<u64>,
+}
+
+impl FileState {
+    /// A fetch that overlaps `range` may bring what was there before: nobody else may use it.
+    pub(super) fn doubt_fetches(&mut self, range: &Range<u64>) {
+        self.fetches
+            .retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
+    }
+
+    /// Takes note of the verifier of a reply.
+    pub(super) fn note_verifier(&mut self, verifier: WriteVerifier) {
+        if self.verifier.is_some_and(|known| known != verifier) {
+            self.restarts += 1;
+        }
+        self.verifier = Some(verifier);
+    }
+
+    /// Nothing of the writes up to `through` is unsent or without answer.
+    pub(super) fn is_answered(&self, through: u64) -> bool {
+        !self.segments.waits(through) && !self.flights.values().any(|flight| flight.first <= through)
+    }
+}
+
+/// A file's locked state. When it is let go, the bounds learn what it holds now.
+pub(super) struct CountedGuard<'a> {
+    state: MutexGuard<'a, FileState>,
+    bounds: &'a Bounds,
+    unwritten: u64,
+    clean: u64,
+}
+
+pub(super) fn lock_counted<'a>(core: &'a FileCore, bounds: &'a Bounds) -> CountedGuard<'a> {
+    let state = core.lock();
+    let (unwritten, clean) = (state.segments.unwritten(), state.segments.clean());
+    CountedGuard {
+        state,
+        bounds,
+        unwritten,
+        clean,
+    }
+}
+
+impl Deref for CountedGuard<'_> {
+    type Target = FileState;
+
+    fn deref(&self) -> &FileState {
+        &self.state
+    }
+}
+
+impl DerefMut for CountedGuard<'_> {
+    fn deref_mut(&mut self) -> &mut FileState {
+        &mut self.state
+    }
+}
+
+impl Drop for CountedGuard<'_> {
+    fn drop(&mut self) {
+        let segments = &self.state.segments;
+        self.bounds.ledger.change(self.unwritten, segments.unwritten());
+        self.bounds.cache.change(self.clean, segments.clean());
+    }
+}
+
+impl FileData {
+    pub(super) fn new(bounds: Arc<Bounds>) -> Self {
+        Self {
+            core: Arc::new(Guarded::new(FileState::default())),
+            bounds,
+        }
+    }
+
+    pub(super) fn lock(&self) -> CountedGuard<'_> {
+        lock_counted(&self.core, &self.bounds)
+    }
+
+    /// Bytes are here that the server has not got: its times and size are not the latest.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        let state = self.core.lock();
+        !state.is_answered(u64::MAX)
+    }
+
+    /// Drops what was fetched: the server's file was changed by others. What was written here and is not on the server's
+    /// disk stays. Quick; may be called with the inode's facts locked.
+    pub fn invalidate(&self) {
+        let mut state = self.lock();
+        state.segments.cut_clean();
+        state.fetches.clear();
+        state.server_end = None;
+        state.pages_since = None;
+    }
+
+    /// When the READ was sent that brought the first of the bytes that readers (and the kernel) were given since the last
+    /// [`FileData::invalidate`]; `None` if they were given none.
+    #[must_use]
+    pub fn pages_since(&self) -> Option<Instant> {
+        self.core.lock().pages_since
+    }
+
+    /// Bytes are here that the server does not have on disk.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        self.core.lock().segments.unwritten() > 0
+    }
+
+    /// The file's size as programs here must see it, when the server's last word is `server_size`: written bytes count.
+    /// Quick; may be called with the inode's facts locked.
+    #[must_use]
+    pub fn local_size(&self, server_size: u64) -> u64 {
+        server_size.max(self.core.lock().segments.unwritten_end())
+    }
+
+    /// The server's file was given this size by us: bytes behind it are gone, those up to it that nobody wrote are zeros.
+    /// To be called after the SETATTR's reply.
+    pub fn truncated(&self, size: u64) {
+        let mut state = self.lock();
+        state.segments.cut(size..u64::MAX);
+        state.fetches.clear();
+        state.server_end = Some(size);
+        drop(state);
+        self.core.announce();
+    }
+
+    /// The file is gone for good (no name, nobody has it open): nothing of it needs to be sent any more.
+    pub fn discard(&self) {
+        let mut state = self.lock();
+        state.segments.cut(0..u64::MAX);
+        state.fetches.clear();
+        state.server_end = None;
+        drop(state);
+        self.core.announce();
+    }
+}
+
+impl Drop for FileData {
+    fn drop(&mut self) {
+        self.lock().segments.cut(0..u64::MAX);
+    }
+}
+
+impl fmt::Debug for FileData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.core.lock();
+        let (unwritten, clean) = (state.segments.unwritten(), state.segments.clean());
+        f.debug_struct("FileData")
+            .field("unwritten", &unwritten)
+            .field("clean", &clean)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! Making written bytes durable, and telling of failures.
+//!
+//! Owns what close, fsync, a change of attributes and the end of the mount ask of a file's written bytes. They say what they
+//! want and wait; the sending is done by workers that nobody interrupts, so an interrupted wait loses nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use curt_rpc::client::{CallError, Interrupt};
+
+use super::{DataError, DataOwner, DataPlane, OpenData, Unsent, file::FileState};
+
+impl DataPlane {
+    /// Has all bytes written so far on the server's disk when it returns (close, fsync), or says why not: each failure is
+    /// told once to each open file.
+    ///
+    /// # Errors
+    /// The failure; interruption (the bytes are written behind).
+    pub fn flush(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        interrupt: &Interrupt,
+    ) -> Result<(), DataError> {
+        let file = owner.data();
+        let target = file.core.lock().writes;
+        self.ask_durable(owner, target);
+        let is_done =
+            |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());
+        file.core.wait_for(interrupt, is_done)?;
+        let mut state = file.core.lock();
+        match state.errors.tell(&open.cursor) {
+            Some(error) => Err(error),
+            None if state.durable_through >= target => Ok(()),
+            None => Err(DataError::Call(CallError::Closed)),
+        }
+    }
+
+    /// Has the server know of all bytes written so far when it returns: its size and times are the latest, a SETATTR comes
+    /// after them. Nothing is committed, no failure told.
+    ///
+    /// # Errors
+    /// Interruption.
+    pub fn settle(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        interrupt: &Interrupt,
+    ) -> Result<(), DataError> {
+        let file = owner.data();
+        let mut state = file.core.lock();
+        let target = state.writes;
+        if state.is_answered(target) {
+            return Ok(());
+        }
+        state.wants.send_through = state.wants.send_through.max(target);
+        drop(state);
+        self.start_workers(owner);
+        let is_done = |state: &mut FileState| (state.is_answered(target) || state.stopped).then_some(());
+        file.core.wait_for(interrupt, is_done)?;
+        Ok(())
+    }
+
+    /// Starts to write a file's bytes behind, without waiting.
+    pub fn write_behind(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+        let target = owner.data().core.lock().writes;
+        self.ask_durable(owner, target);
+    }
+
+    /// Writes what all files hold, for at most `limit`, and then ends all requests of the data half that still wait. Returns
+    /// what was given up. For the end of the mount: nothing can be written or read ahead afterwards.
+    pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<Unsent> {
+        let deadline = Interrupt::new();
+        let alarm = deadline.clone();
+        self.background
+            .spawn_after(limit, Box::new(move || alarm.raise()));
+        self.sync_until(&deadline)
+    }
+
+    /// As [`DataPlane::sync_all`], until `deadline` is raised.
+    pub fn sync_until(self: &Arc<Self>, deadline: &Interrupt) -> Vec<Unsent> {
+        let files = self.unwritten_files(|_| true);
+        for owner in &files {
+            self.write_behind(owner);
+        }
+        for owner in &files {
+            let target = owner.data().core.lock().writes;
+            let is_done = |state: &mut FileState| (state.durable_through >= target).then_some(());
+            if owner.data().core.wait_for(deadline, is_done).is_err() {
+                break;
+            }
+        }
+        self.stop.raise();
+        self.unwritten_files(|_| true)
+            .iter()
+            .filter_map(given_up)
+            .collect()
+    }
+
+    /// Has the workers send and commit the writes up to `target`.
+    fn ask_durable(self: &Arc<Self>, owner: &Arc<dyn DataOwner>, target: u64) {
+        let mut state = owner.data().core.lock();
+        if state.durable_through >= target {
+            return;
+        }
+        state.wants.send_through = state.wants.send_through.max(target);
+        state.wants.commit_through = state.wants.commit_through.max(target);
+        state.wants.stable_at = lone_segment(&state);
+        drop(state);
+        self.start_workers(owner);
+    }
+}
+
+/// The offset of the only segment that a flush has to send, if a single WRITE makes all durable: sent FILE_SYNC it is as
+/// safe as UNSTABLE and COMMIT, for one request less.
+fn lone_segment(state: &FileState) -> Option<u64> {
+    let quiet = state.flights.is_empty() && !state.committing && state.answers == state.committed;
+    let alone = if quiet {
+        state.segments.only_unwritten()
+    } else {
+        None
+    };
+    alone.filter(|_| state.segments.dirty_count() == 1)
+}
+
+fn given_up(owner: &Arc<dyn DataOwner>) -> Option<Unsent> {
+    let state = owner.data().core.lock();
+    let unsent = state.segments.unsent();
+    let uncommitted = state.segments.unwritten() - unsent;
+    drop(state);
+    let given_up = unsent + uncommitted > 0;
+    given_up.then(|| Unsent {
+        label: owner.label(),
+        handle: owner.handle(),
+        unsent,
+        uncommitted,
+    })
+}

@@ -1,0 +1,125 @@
+//! How many bytes of all files are not on the server's disk, and who has to wait because they are too many.
+//!
+//! Owns one bound of a mount. Invariant: what is held and what is reserved are never more than the bound together, but for
+//! one write alone that is larger than all of it. Must not know files.
+
+use std::sync::Arc;
+
+use curt_rpc::client::Interrupt;
+
+use super::guarded::{Guarded, Interrupted};
+
+/// Unwritten bytes of one mount.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    totals: Arc<Guarded<Totals>>,
+    limit: u64,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    held: u64,
+    reserved: u64,
+}
+
+impl Totals {
+    fn reserve(&mut self, bytes: u64, limit: u64) -> bool {
+        let used = self.held + self.reserved;
+        let fits = used == 0 || used.saturating_add(bytes) <= limit;
+        if fits {
+            self.reserved += bytes;
+        }
+        fits
+    }
+}
+
+/// Room for bytes that are about to be written; given back when dropped, by when they are held.
+#[derive(Debug)]
+pub(super) struct Reservation<'a> {
+    ledger: &'a Ledger,
+    bytes: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            totals: Arc::new(Guarded::new(Totals::default())),
+            limit,
+        }
+    }
+
+    /// Bytes held now.
+    pub(super) fn held(&self) -> u64 {
+        self.totals.lock().held
+    }
+
+    /// More than half of the bound is used: time to write.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.held() > self.limit / 2
+    }
+
+    /// Reserves room if there is some.
+    pub(super) fn try_reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
+        let fits = self.totals.lock().reserve(bytes, self.limit);
+        fits.then(|| Reservation { ledger: self, bytes })
+    }
+
+    /// Waits for room.
+    pub(super) fn reserve(&self, bytes: u64, interrupt: &Interrupt) -> Result<Reservation<'_>, Interrupted> {
+        let limit = self.limit;
+        self.totals
+            .wait_for(interrupt, |totals| totals.reserve(bytes, limit).then_some(()))?;
+        Ok(Reservation { ledger: self, bytes })
+    }
+
+    /// A file that held `before` bytes holds `after` now.
+    pub(super) fn change(&self, before: u64, after: u64) {
+        if before == after {
+            return;
+        }
+        let mut totals = self.totals.lock();
+        totals.held = totals.held + after - before;
+        if after < before {
+            self.totals.announce();
+        }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.ledger.totals.lock().reserved -= self.bytes;
+        self.ledger.totals.announce();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_up_to_the_bound_and_to_one_write_above_it() {
+        let ledger = Ledger::new(100);
+        assert!(ledger.try_reserve(101).is_some());
+        let first = ledger.try_reserve(60).expect("there is room");
+        assert!(ledger.try_reserve(41).is_none());
+        let second = ledger.try_reserve(40);
+        assert!(second.is_some());
+        ledger.change(0, 60);
+        drop(first);
+        assert!(ledger.try_reserve(1).is_none());
+        ledger.change(60, 0);
+        assert!(ledger.try_reserve(60).is_some());
+    }
+
+    #[test]
+    fn who_waits_for_room_can_be_interrupted() {
+        let ledger = Ledger::new(10);
+        ledger.change(0, 10);
+        let interrupt = Interrupt::new();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| ledger.reserve(1, &interrupt).map(drop));
+            interrupt.raise();
+            assert_eq!(waiter.join().expect("no panic"), Err(Interrupted));
+        });
+    }
+}

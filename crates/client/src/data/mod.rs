@@ -1,0 +1,115 @@
+//! File data: reading with read-ahead, writing behind, and what has to be on the server's disk when.
+//!
+//! [`DataPlane`] is one per mount, [`FileData`] one per inode, [`OpenData`] one per open file. Invariants: bytes that were
+//! taken by a write are ours until the server says that they are on its disk, or until an error is on record that the next
+//! fsync or close of each open file returns once; what a read returns is never older than what was written here or than
+//! the last [`FileData::invalidate`]. Lock order: the inode's facts, the list of unwritten files, a file's state, the ledger or the
+//! cache's queue; none is held across a request, and no owner is called under any of ours (so an inode may call its
+//! [`FileData`] while it holds its facts).
+//! Must not know names, attribute caches or when data of others are too old: the metadata half says so.
+
+mod cache;
+mod errors;
+mod file;
+mod flush;
+mod guarded;
+mod ledger;
+mod plane;
+mod read;
+mod readahead;
+mod segment;
+mod segments;
+mod shared;
+mod write;
+mod writeback;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use curt_proto::nfs3::{FileHandle, Status};
+use curt_rpc::client::CallError;
+
+use crate::plan::{Attributes, Wcc};
+
+pub use file::FileData;
+pub use plane::{DataPlane, OpenData, OpenMode, Unsent};
+pub use shared::{ReadBytes, Shared};
+pub use write::Position;
+
+/// What the data half asks of and tells to the inode whose data it moves. Never called with a lock of the data half held.
+pub trait DataOwner: Send + Sync + 'static {
+    /// The handle for READ, WRITE and COMMIT.
+    fn handle(&self) -> FileHandle;
+
+    /// Its data.
+    fn data(&self) -> &FileData;
+
+    /// Its size by those attributes of the server's that may still be believed; `None` if they are too old.
+    fn believed_size(&self) -> Option<u64>;
+
+    /// Takes the attributes of a READ's or COMMIT's reply, or `None` if it had none. Is free to call
+    /// [`FileData::invalidate`].
+    fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant);
+
+    /// A WRITE is about to be sent. Each call is answered by one of [`DataOwner::absorb_write`].
+    fn begin_write(&self);
+
+    /// Takes the wcc data of a WRITE; empty ones if no reply came or it had none. WRITEs of one file are in flight together, and
+    /// their replies come in any order.
+    fn absorb_write(&self, wcc: &Wcc, sent_at: Instant);
+
+    /// How a log line names it.
+    fn label(&self) -> String;
+}
+
+/// Why data could not be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataError {
+    /// The server refused.
+    #[error("the server answered {0:?}")]
+    Status(Status),
+    /// The server did not answer, or not understandably.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The offset and length do not fit a file.
+    #[error("beyond the largest file")]
+    TooLarge,
+}
+
+/// The largest offset that a file may have (off_t of programs).
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Sizes and times of a mount's data half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataOptions {
+    /// Bytes of a READ at most (rsize), a multiple of 4096.
+    pub read_size: u32,
+    /// Bytes of a WRITE at most (wsize), a multiple of 4096.
+    pub write_size: u32,
+    /// Bytes that are read ahead of a sequential reader at most; 0 turns reading ahead off.
+    pub read_ahead: u64,
+    /// Clean bytes kept of all files (the DataCache).
+    pub cache_bytes: u64,
+    /// Dirty and uncommitted bytes of all files; writers wait beyond it.
+    pub unwritten_bytes: u64,
+    /// How long written bytes stay with us before they are sent and committed.
+    pub write_behind: Duration,
+    /// Every write is on the server's disk when it returns (`sync`, `noac`).
+    pub synchronous: bool,
+}
+
+impl Default for DataOptions {
+    fn default() -> Self {
+        Self {
+            read_size: 1 << 20,
+            write_size: 1 << 20,
+            read_ahead: 8 << 20,
+            cache_bytes: 64 << 20,
+            unwritten_bytes: 256 << 20,
+            write_behind: Duration::from_secs(5),
+            synchronous: false,
+        }
+    }
+}

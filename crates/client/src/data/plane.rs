@@ -1,0 +1,240 @@
+//! One mount's data half: what its files share, and what of an open file concerns data.
+//!
+//! Owns the list of files with unwritten bytes, which keeps them alive until the server has them, and the timer that writes
+//! them behind. Must not know how a file is read or written.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use curt_proto::nfs3::FileHandle;
+use curt_rpc::{auth::Credential, client::Interrupt};
+use curt_trace::ClientCounters;
+use parking_lot::Mutex;
+
+use super::{
+    DataOptions, DataOwner,
+    cache::{Bounds, DataCache},
+    errors::ErrorCursor,
+    file::FileData,
+    ledger::Ledger,
+    readahead::Ahead,
+};
+use crate::{
+    environment::{Background, Clock},
+    plan::Wire,
+};
+
+/// The data half of a mount.
+pub struct DataPlane {
+    pub(super) wire: Arc<Wire>,
+    pub(super) options: DataOptions,
+    pub(super) bounds: Arc<Bounds>,
+    pub(super) counters: Arc<ClientCounters>,
+    pub(super) background: Arc<dyn Background>,
+    clock: Arc<dyn Clock>,
+    unwritten: Mutex<UnwrittenFiles>,
+    /// Raised when the mount ends: requests that nobody waits for end with it.
+    pub(super) stop: Interrupt,
+}
+
+#[derive(Default)]
+struct UnwrittenFiles {
+    /// By the order in which they became so.
+    files: BTreeMap<u64, UnwrittenFile>,
+    listed: u64,
+    timer_runs: bool,
+}
+
+#[derive(Clone)]
+struct UnwrittenFile {
+    owner: Arc<dyn DataOwner>,
+    since: Instant,
+}
+
+/// How a file was opened, as far as its data are concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// No caches: each read asks the server, each write is on its disk (`O_DIRECT`).
+    pub direct: bool,
+    /// Each write is on the server's disk when it returns (`O_SYNC`, `O_DSYNC`).
+    pub synchronous: bool,
+}
+
+/// The data half of one open file.
+#[derive(Debug)]
+pub struct OpenData {
+    pub(super) credential: Arc<Credential>,
+    pub(super) mode: OpenMode,
+    pub(super) cursor: ErrorCursor,
+    pub(super) ahead: Mutex<Ahead>,
+}
+
+impl OpenData {
+    /// Whose credential its requests carry: the opener's.
+    #[must_use]
+    pub fn credential(&self) -> &Arc<Credential> {
+        &self.credential
+    }
+}
+
+/// Bytes that were given up when the mount ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    /// The file, as a log names it.
+    pub label: String,
+    /// Its handle.
+    pub handle: FileHandle,
+    /// Bytes that the server was never sent, or whose reply did not come.
+    pub unsent: u64,
+    /// Bytes that the server took but did not say to have on disk.
+    pub uncommitted: u64,
+}
+
+impl DataPlane {
+    /// Makes the data half of a mount whose requests go over `wire`.
+    #[must_use]
+    pub fn new(
+        wire: Arc<Wire>,
+        options: DataOptions,
+        counters: Arc<ClientCounters>,
+        clock: Arc<dyn Clock>,
+        background: Arc<dyn Background>,
+    ) -> Arc<Self> {
+        let ledger = Ledger::new(options.unwritten_bytes);
+        let cache = DataCache::new(options.cache_bytes);
+        Arc::new(Self {
+            wire,
+            options,
+            bounds: Arc::new(Bounds { ledger, cache }),
+            counters,
+            background,
+            clock,
+            unwritten: Mutex::default(),
+            stop: Interrupt::new(),
+        })
+    }
+
+    /// The data of a new inode.
+    #[must_use]
+    pub fn new_file(&self) -> FileData {
+        FileData::new(Arc::clone(&self.bounds))
+    }
+
+    /// The data half of a file that is opened now.
+    #[must_use]
+    pub fn open(&self, file: &FileData, credential: Arc<Credential>, mode: OpenMode) -> OpenData {
+        let cursor = file.core.lock().errors.cursor();
+        OpenData {
+            credential,
+            mode,
+            cursor,
+            ahead: Mutex::default(),
+        }
+    }
+
+    /// Sizes and times in force.
+    #[must_use]
+    pub fn options(&self) -> &DataOptions {
+        &self.options
+    }
+
+    /// Dirty and uncommitted bytes of all files.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.bounds.ledger.held()
+    }
+
+    /// Clean bytes kept of all files.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.bounds.cache.held()
+    }
+
+    /// Puts a file in the list of those with unwritten bytes; what it is numbered there.
+    pub(super) fn list(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+        let mut unwritten = self.unwritten.lock();
+        let mut state = owner.data().core.lock();
+        if state.listed.is_some() || state.segments.unwritten() == 0 {
+            return;
+        }
+        unwritten.listed += 1;
+        let number = unwritten.listed;
+        state.listed = Some(number);
+        drop(state);
+        let since = self.clock.now();
+        unwritten.files.insert(
+            number,
+            UnwrittenFile {
+                owner: Arc::clone(owner),
+                since,
+            },
+        );
+        if !std::mem::replace(&mut unwritten.timer_runs, true) {
+            drop(unwritten);
+            self.start_timer();
+        }
+    }
+
+    /// Takes a file off the list if it has no unwritten bytes any more.
+    pub(super) fn unlist(&self, owner: &Arc<dyn DataOwner>) {
+        let mut unwritten = self.unwritten.lock();
+        let mut state = owner.data().core.lock();
+        if state.segments.unwritten() == 0
+            && let Some(number) = state.listed.take()
+        {
+            let file = unwritten.files.remove(&number);
+            drop((state, unwritten));
+            drop(file);
+        }
+    }
+
+    /// The files with unwritten bytes, oldest first, for which `chosen` says yes to when they became so.
+    pub(super) fn unwritten_files(&self, chosen: impl Fn(Instant) -> bool) -> Vec<Arc<dyn DataOwner>> {
+        let unwritten = self.unwritten.lock();
+        let files = unwritten.files.values().filter(|file| chosen(file.since));
+        files.map(|file| Arc::clone(&file.owner)).collect()
+    }
+
+    fn start_timer(self: &Arc<Self>) {
+        let plane = Arc::downgrade(self);
+        let tick = move || {
+            if let Some(plane) = Weak::upgrade(&plane) {
+                plane.tick();
+            }
+        };
+        // Half the time: what is written just after one tick does not wait for two whole ones.
+        self.background
+            .spawn_after((self.options.write_behind / 2).max(TICK_MIN), Box::new(tick));
+    }
+
+    fn tick(self: Arc<Self>) {
+        let now = self.clock.now();
+        let age = self.options.write_behind;
+        for owner in self.unwritten_files(|since| now.saturating_duration_since(since) >= age) {
+            self.write_behind(&owner);
+            self.unlist(&owner);
+        }
+        let mut unwritten = self.unwritten.lock();
+        unwritten.timer_runs = !unwritten.files.is_empty() && !self.stop.is_raised();
+        let runs = unwritten.timer_runs;
+        drop(unwritten);
+        if runs {
+            self.start_timer();
+        }
+    }
+}
+
+/// The timer never ticks faster.
+const TICK_MIN: Duration = Duration::from_millis(10);
+
+impl fmt::Debug for DataPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataPlane")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,360 @@
+//! Giving bytes to a reader.
+//!
+//! Owns the way from segments and READs to one answer: ours (not yet written) before the server's, zeros for holes below our
+//! own end. Readers of one range share one READ. A READ whose range was written, cut or doubted while it was under way
+//! answers those who wait for it, who began before that, and nobody else.
+
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use curt_rpc::{auth::Credential, client::Interrupt};
+use curt_trace::ClientCounter;
+
+use super::{
+    DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,
+    cache::DataCache,
+    file::FileState,
+    readahead::{self, UNIT},
+    shared::{ReadBytes, Shared},
+};
+use crate::plan::{Asker, v3};
+
+/// READs of one file under way at once, read-ahead included.
+const FETCHES_MAX: usize = 16;
+
+/// A READ under way.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub(super) range: Range<u64>,
+    outcome: OnceLock<Result<Fetched, DataError>>,
+}
+
+/// What a READ brought.
+#[derive(Clone, Debug)]
+struct Fetched {
+    offset: u64,
+    bytes: Shared,
+    /// The server's file ends here.
+    end: bool,
+    sent_at: Instant,
+}
+
+/// What a reader has to do next.
+enum Next {
+    Done(ReadBytes),
+    /// Wait for somebody else's READ.
+    Wait(Arc<Fetch>),
+    /// Send this READ.
+    Lead(Arc<Fetch>),
+}
+
+impl Fetch {
+    fn new(range: Range<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            range,
+            outcome: OnceLock::new(),
+        })
+    }
+}
+
+impl Fetched {
+    fn until(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+}
+
+/// A read as it goes on.
+struct Reading {
+    range: Range<u64>,
+    /// What this read waited for: good for it even if nobody else may use it.
+    fetched: Vec<Fetched>,
+    /// The end of the server's file by attributes.
+    believed: Option<u64>,
+    /// Bytes to fetch for a gap, at least.
+    fetch: u64,
+}
+
+impl DataPlane {
+    /// Reads up to `count` bytes at `offset` through `open`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of READ; interruption.
+    pub fn read(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        offset: u64,
+        count: usize,
+        interrupt: &Interrupt,
+    ) -> Result<ReadBytes, DataError> {
+        let start = offset.min(OFFSET_MAX);
+        let range = start..offset.saturating_add(count as u64).min(OFFSET_MAX);
+        if open.mode.direct {
+            return self.read_direct(owner, open, range, interrupt);
+        }
+        let advice = open.ahead.lock().advise(range.clone(), self.options.read_ahead);
+        let believed = owner.believed_size();
+        let mut reading = Reading {
+            range,
+            fetched: Vec::new(),
+            believed,
+            fetch: advice.fetch,
+        };
+        let mut looked_ahead = advice.ahead == 0;
+        loop {
+            let next = {
+                let mut state = owner.data().lock();
+                self.next_of(&mut state, &reading)
+            };
+            if !std::mem::replace(&mut looked_ahead, true) {
+                self.read_ahead(owner, open, &reading, advice.ahead);
+            }
+            match next {
+                Next::Done(bytes) => {
+                    let fetched: usize = reading.fetched.iter().map(|fetched| fetched.bytes.len()).sum();
+                    self.counters.add(
+                        ClientCounter::ReadHitBytes,
+                        bytes.len().saturating_sub(fetched) as u64,
+                    );
+                    return Ok(bytes);
+                }
+                Next::Lead(fetch) => {
+                    let fetched = self.fetch(owner, &fetch, &open.credential, interrupt)?;
+                    reading.fetched.push(fetched);
+                }
+                Next::Wait(fetch) => {
+                    let outcome = owner
+                        .data()
+                        .core
+                        .wait_for(interrupt, |_| fetch.outcome.get().cloned())?;
+                    // Whoever asked may have been interrupted, or refused what we are granted: then we ask ourselves.
+                    reading.fetched.extend(outcome.ok());
+                }
+            }
+        }
+    }
+
+    /// Assembles the answer, or finds what is missing for it.
+    fn next_of(&self, state: &mut FileState, reading: &Reading) -> Next {
+        let mut bytes = ReadBytes::default();
+        let mut position = reading.range.start;
+        let end = reading.range.end;
+        let gap = loop {
+            position = state.segments.read(position, end, &mut bytes);
+            if position == end {
+                break None;
+            }
+            let known = state.segments.next_known(position).unwrap_or(u64::MAX);
+            let covers = |fetched: &&Fetched| fetched.offset <= position && position < fetched.until();
+            if let Some(fetched) = reading.fetched.iter().find(covers) {
+                let until = fetched.until().min(known).min(end);
+                bytes.push(fetched.bytes.part(
+                    distance(fetched.offset, position),
+                    distance(fetched.offset, until),
+                ));
+                position = until;
+            } else if reading.is_behind_end(state, position) {
+                let until = state.segments.unwritten_end().min(known).min(end);
+                if until <= position {
+                    break None;
+                }
+                bytes.push_zeros(distance(position, until));
+                position = until;
+            } else {
+                break Some(position..known);
+            }
+        };
+        let Some(gap) = gap else { return Next::Done(bytes) };
+        let shared = state
+            .fetches
+            .iter()
+            .find(|fetch| fetch.range.contains(&gap.start));
+        if let Some(fetch) = shared {
+            return Next::Wait(Arc::clone(fetch));
+        }
+        let fetch = Fetch::new(self.fetch_range(state, reading, &gap));
+        state.fetches.push(Arc::clone(&fetch));
+        Next::Lead(fetch)
+    }
+
+    /// What one READ should bring for a gap: what is missing in whole units, more for a sequence, but nothing that is known or
+    /// under way.
+    fn fetch_range(&self, state: &FileState, reading: &Reading, gap: &Range<u64>) -> Range<u64> {
+        let wanted = (reading.range.end - gap.start).max(reading.fetch);
+        let believed_end = reading.believed.filter(|size| *size > gap.start);
+        let under_way = state.fetches.iter().map(|fetch| fetch.range.start);
+        let next_fetch = under_way.filter(|start| *start > gap.start).min();
+        let end = (gap.start + wanted)
+            .next_multiple_of(UNIT)
+            .min(gap.start + u64::from(self.options.read_size))
+            .min(gap.end)
+            .min(believed_end.unwrap_or(u64::MAX))
+            .min(next_fetch.unwrap_or(u64::MAX));
+        gap.start..end
+    }
+
+    /// Has what lies before a sequential reader fetched in the background.
+    fn read_ahead(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        reading: &Reading,
+        ahead: u64,
+    ) {
+        let mut state = owner.data().core.lock();
+        // Without a known end we would ask behind it for ever.
+        let Some(end) = state.server_end.max(reading.believed) else {
+            return;
+        };
+        let zone = reading.range.end..reading.range.end.saturating_add(ahead);
+        let piece = u64::from(self.options.read_size)
+            .min(ahead.next_power_of_two())
+            .max(UNIT);
+        let mut started = Vec::new();
+        for piece in readahead::pieces(&zone, piece, end) {
+            for gap in state.segments.gaps(piece) {
+                let free = without(gap, &state.fetches);
+                for range in free {
+                    if state.fetches.len() < FETCHES_MAX {
+                        let fetch = Fetch::new(range);
+                        state.fetches.push(Arc::clone(&fetch));
+                        started.push(fetch);
+                    }
+                }
+            }
+        }
+        drop(state);
+        for fetch in started {
+            self.counters.count(ClientCounter::ReadAhead);
+            let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
+            let credential = Arc::clone(&open.credential);
+            let task = move || drop(plane.fetch(&owner, &fetch, &credential, &plane.stop));
+            self.background.spawn(Box::new(task));
+        }
+    }
+
+    /// Sends a READ, keeps what it brings unless somebody has doubted it meanwhile, and tells those who wait.
+    fn fetch(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Arc<Fetch>,
+        credential: &Arc<Credential>,
+        interrupt: &Interrupt,
+    ) -> Result<Fetched, DataError> {
+        let outcome = self.read_once(owner, fetch.range.clone(), credential, interrupt);
+        let number = self.bounds.cache.next_number();
+        let mut kept = 0;
+        let mut state = owner.data().lock();
+        if let Ok(fetched) = &outcome {
+            let since = state.pages_since.get_or_insert(fetched.sent_at);
+            *since = fetched.sent_at.min(*since);
+        }
+        let listed = state.fetches.iter().position(|other| Arc::ptr_eq(other, fetch));
+        if let Some(listed) = listed {
+            state.fetches.swap_remove(listed);
+            if let Ok(fetched) = &outcome {
+                kept = state.segments.fill(fetched.offset, &fetched.bytes, number);
+                if fetched.end {
+                    state.server_end = Some(fetched.until());
+                }
+            }
+        }
+        let _ = fetch.outcome.set(outcome.clone());
+        drop(state);
+        owner.data().core.announce();
+        if kept > 0 {
+            DataCache::admit(&self.bounds, &owner.data().core, fetch.range.clone(), number);
+        }
+        outcome
+    }
+
+    fn read_once(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        range: Range<u64>,
+        credential: &Arc<Credential>,
+        interrupt: &Interrupt,
+    ) -> Result<Fetched, DataError> {
+        let count = u32::try_from(range.end - range.start)
+            .unwrap_or(u32::MAX)
+            .min(self.options.read_size);
+        let asker = Asker {
+            credential,
+            interrupt,
+        };
+        let answer = v3::read(&self.wire, asker, &owner.handle(), range.start, count)?;
+        owner.absorb_read(answer.about.as_ref(), answer.sent_at);
+        let data = answer.outcome.map_err(DataError::Status)?;
+        self.counters
+            .add(ClientCounter::ReadBytes, data.bytes.len() as u64);
+        Ok(Fetched {
+            offset: range.start,
+            bytes: data.bytes,
+            end: data.end,
+            sent_at: answer.sent_at,
+        })
+    }
+
+    /// Reads past all caches; what was written here is with the server first.
+    fn read_direct(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        range: Range<u64>,
+        interrupt: &Interrupt,
+    ) -> Result<ReadBytes, DataError> {
+        self.settle(owner, interrupt)?;
+        let mut bytes = ReadBytes::default();
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(u64::from(self.options.read_size));
+            let fetched = self.read_once(owner, position..position + step, &open.credential, interrupt)?;
+            position = fetched.until();
+            bytes.push(fetched.bytes);
+            if fetched.end {
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Reading {
+    /// The server's file ends at or before `position`, as far as anybody knows.
+    fn is_behind_end(&self, state: &FileState, position: u64) -> bool {
+        let found = self
+            .fetched
+            .iter()
+            .any(|fetched| fetched.end && fetched.until() <= position);
+        let known = state.server_end.max(self.believed);
+        found || known.is_some_and(|end| end <= position)
+    }
+}
+
+/// `range` without those parts that are being fetched.
+fn without(range: Range<u64>, fetches: &[Arc<Fetch>]) -> Vec<Range<u64>> {
+    let mut taken: Vec<Range<u64>> = fetches.iter().map(|fetch| fetch.range.clone()).collect();
+    taken.sort_by_key(|taken| taken.start);
+    let mut free = Vec::new();
+    let mut position = range.start;
+    for taken in taken {
+        if taken.start >= range.end {
+            break;
+        }
+        if taken.start > position {
+            free.push(position..taken.start);
+        }
+        position = position.max(taken.end);
+    }
+    if position < range.end {
+        free.push(position..range.end);
+    }
+    free
+}
+
+fn distance(from: u64, to: u64) -> usize {
+    usize::try_from(to - from).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,160 @@
+//! How much more than was asked for is read, and how far ahead.
+//!
+//! Owns two heuristics of one open file: whether it is read in sequence, and how large the window before the reader is. They
+//! change how fast an answer is, never the answer. Must not know what is cached or sent.
+
+use std::ops::Range;
+
+/// The window at the beginning of a sequence, in bytes.
+const WINDOW_MIN: u64 = 128 * 1024;
+
+/// A single read fetches whole units of this, in bytes.
+pub(super) const UNIT: u64 = 4096;
+
+/// What one open file's reads have looked like.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Where a sequence would go on.
+    next: u64,
+    /// Bytes before the reader that may be fetched; 0 while it jumps about.
+    window: u64,
+}
+
+/// What is to be fetched for one read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    /// Bytes that the READ for what is missing should bring at least, from the first missing one on.
+    pub(super) fetch: u64,
+    /// Bytes behind the read that should be under way as well.
+    pub(super) ahead: u64,
+}
+
+impl Ahead {
+    /// Learns of a read and says what to fetch for it. Reads that overtake each other by less than a window count as in
+    /// sequence, for a kernel sends several at once.
+    pub(super) fn advise(&mut self, read: Range<u64>, window_max: u64) -> Advice {
+        let slack = self.window.max(UNIT);
+        let in_sequence =
+            read.start <= self.next.saturating_add(slack) && self.next <= read.end.saturating_add(slack);
+        let first = self.next == 0 && self.window == 0;
+        let count = read.end - read.start;
+        if !in_sequence || (first && read.start != 0) {
+            *self = Self {
+                next: read.end,
+                window: 0,
+            };
+            return Advice {
+                fetch: count,
+                ahead: 0,
+            };
+        }
+        let ahead = self.window.min(window_max);
+        self.window = (self.window * 2)
+            .max(count * 2)
+            .clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
+        self.next = self.next.max(read.end);
+        Advice {
+            fetch: count.max(WINDOW_MIN.min(window_max)),
+            ahead,
+        }
+    }
+}
+
+/// The ranges to fetch so that `zone` is under way: whole pieces of `piece` bytes (the last may end at `end` of the file) that
+/// begin in the zone.
+pub(super) fn pieces(zone: &Range<u64>, piece: u64, end: u64) -> Vec<Range<u64>> {
+    let mut pieces = Vec::new();
+    let mut start = zone.start;
+    let until = zone.end.min(end);
+    while start < until {
+        let next = (start / piece + 1) * piece;
+        pieces.push(start..next.min(end));
+        start = next;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: u64 = 8 << 20;
+
+    #[test]
+    fn a_first_read_at_the_beginning_fetches_a_window_and_nothing_ahead() {
+        let mut ahead = Ahead::default();
+        assert_eq!(
+            ahead.advise(0..4096, MAX),
+            Advice {
+                fetch: WINDOW_MIN,
+                ahead: 0
+            }
+        );
+    }
+
+    #[test]
+    fn the_window_of_a_sequence_grows_to_its_limit() {
+        let mut ahead = Ahead::default();
+        let mut windows = Vec::new();
+        for number in 0..9 {
+            let start = number * WINDOW_MIN;
+            windows.push(ahead.advise(start..start + WINDOW_MIN, MAX).ahead / WINDOW_MIN);
+        }
+        assert_eq!(windows, [0, 2, 4, 8, 16, 32, 64, 64, 64]);
+    }
+
+    #[test]
+    fn who_jumps_about_gets_what_it_asks_for() {
+        let mut ahead = Ahead::default();
+        let _ = ahead.advise(0..4096, MAX);
+        for start in [1 << 30, 5 << 20, 3 << 30] {
+            assert_eq!(
+                ahead.advise(start..start + 100, MAX),
+                Advice { fetch: 100, ahead: 0 }
+            );
+        }
+        // A sequence may begin anywhere.
+        let start = (3 << 30) + 100;
+        assert_eq!(
+            ahead.advise(start..start + 100, MAX),
+            Advice {
+                fetch: WINDOW_MIN,
+                ahead: 0
+            }
+        );
+        assert!(ahead.advise(start + 100..start + 200, MAX).ahead > 0);
+    }
+
+    #[test]
+    fn reads_of_a_sequence_may_overtake_each_other() {
+        let mut ahead = Ahead::default();
+        for start in [0, 2, 1, 3, 5, 4] {
+            let start = start << 20;
+            let _ = ahead.advise(start..start + (1 << 20), MAX);
+        }
+        assert_eq!(ahead.advise(6 << 20..7 << 20, MAX).ahead, MAX);
+    }
+
+    #[test]
+    fn without_read_ahead_nothing_more_is_fetched() {
+        let mut ahead = Ahead::default();
+        for number in 0..5 {
+            let start = number * 4096;
+            assert_eq!(
+                ahead.advise(start..start + 4096, 0),
+                Advice {
+                    fetch: 4096,
+                    ahead: 0
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn pieces_are_aligned_and_end_with_the_file() {
+        assert_eq!(pieces(&(5..25), 10, 100), [5..10, 10..20, 20..30]);
+        assert_eq!(pieces(&(10..21), 10, 100), [10..20, 20..30]);
+        assert_eq!(pieces(&(15..40), 10, 22), [15..20, 20..22]);
+        assert_eq!(pieces(&(30..40), 10, 22), []);
+    }
+}

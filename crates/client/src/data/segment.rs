@@ -1,0 +1,125 @@
+//! One segment: bytes of a file and how far they are on their way to the server's disk.
+//!
+//! Owns the representation. Bytes that are still being gathered are a segment's own; once anybody else may look at them
+//! they are shared and never change.
+
+use std::{ops::Range, sync::Arc};
+
+use curt_proto::nfs3::WriteVerifier;
+use curt_rpc::auth::Credential;
+
+use super::shared::Shared;
+
+/// How far a segment is on its way.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// As the server has it; `number` tells it from later ones at the same offset, `used` since somebody last looked.
+    Clean { number: u64, used: bool },
+    /// Ours alone.
+    Dirty(Origin),
+    /// In WRITE number `flight`.
+    Sending(Origin, u64),
+    /// In the server's memory, as of answer number `answer`.
+    Unstable(Origin, WriteVerifier, u64),
+}
+
+/// Where unwritten bytes come from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    /// Number of the first write that is in it.
+    pub(super) first: u64,
+    /// Who wrote.
+    pub(super) writer: Arc<Credential>,
+}
+
+impl State {
+    pub(super) fn is_clean(&self) -> bool {
+        matches!(self, Self::Clean { .. })
+    }
+
+    /// Where it comes from, unless it is clean.
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::Clean { .. } => None,
+            Self::Dirty(origin) | Self::Sending(origin, _) | Self::Unstable(origin, ..) => Some(origin),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// Still growing; nobody else sees it.
+    Own(Vec<u8>),
+    /// Frozen.
+    Shared(Shared),
+}
+
+impl Content {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// Freezes the content and shows it.
+    pub(super) fn share(&mut self) -> Shared {
+        match self {
+            Self::Shared(shared) => shared.clone(),
+            Self::Own(bytes) => {
+                let shared = Shared::new(std::mem::take(bytes));
+                *self = Self::Shared(shared.clone());
+                shared
+            }
+        }
+    }
+
+    fn part(&self, start: usize, end: usize) -> Self {
+        match self {
+            Self::Own(bytes) => Self::Own(bytes[start..end].to_vec()),
+            Self::Shared(shared) => Self::Shared(shared.part(start, end).compact()),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) content: Content,
+    pub(super) state: State,
+}
+
+impl Segment {
+    pub(super) fn len(&self) -> u64 {
+        length(self.content.bytes())
+    }
+
+    pub(super) fn is_numbered(&self, number: u64) -> bool {
+        matches!(self.state, State::Clean { number: held, .. } if held == number)
+    }
+}
+
+/// A Dirty segment that is now Sending.
+#[derive(Clone, Debug)]
+pub(super) struct Departure {
+    pub(super) offset: u64,
+    pub(super) bytes: Shared,
+    pub(super) origin: Origin,
+}
+
+pub(super) fn part_of(segment: &Segment, start: u64, range: Range<u64>) -> Segment {
+    let content = segment
+        .content
+        .part(distance(start, range.start), distance(start, range.end));
+    Segment {
+        content,
+        state: segment.state.clone(),
+    }
+}
+
+pub(super) fn length(bytes: &[u8]) -> u64 {
+    bytes.len() as u64
+}
+
+pub(super) fn distance(from: u64, to: u64) -> usize {
+    usize::try_from(to - from).expect("a segment lies in memory")
+}

@@ -1,0 +1,435 @@
+//! A file's data as far as we hold them: a map from offsets to segments that do not overlap.
+//!
+//! Owns what is known of each byte and how far it is on its way to the server's disk: Clean bytes are the server's (and may
+//! be dropped), the others are ours until the server has them on disk: Dirty (not sent), Sending (in a WRITE without
+//! reply), Unstable (answered, waiting for COMMIT). A byte is in one segment at most, the newest. Invariants: a Dirty
+//! segment never crosses a multiple of the block size (the largest WRITE) and has one writer's credential; `unwritten` and
+//! `clean` are the sums of the lengths. Must not know locks, requests or time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use super::{
+    segment::{Content, Departure, Origin, Segment, State, distance, length, part_of},
+    shared::{ReadBytes, Shared},
+};
+
+/// The segments of one file.
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    map: BTreeMap<u64, Segment>,
+    /// Offsets of those that are not clean.
+    ours: BTreeSet<u64>,
+    /// How many Dirty and Sending ones begin with each write.
+    waiting: BTreeMap<u64, usize>,
+    /// Offsets of the Dirty ones.
+    dirty: BTreeSet<u64>,
+    /// Offsets at which a whole block became Dirty; some of them may not be any more.
+    full: BTreeSet<u64>,
+    unwritten: u64,
+    clean: u64,
+}
+
+impl Segments {
+    /// Bytes that the server does not have on disk.
+    pub(super) fn unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
+    /// Bytes that may be dropped.
+    pub(super) fn clean(&self) -> u64 {
+        self.clean
+    }
+
+    /// A whole block is not sent.
+    pub(super) fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    /// End of the last byte that the server does not have on disk, 0 if there is none.
+    pub(super) fn unwritten_end(&self) -> u64 {
+        self.ours.last().map_or(0, |start| start + self.map[start].len())
+    }
+
+    /// Some bytes of the writes up to `through` are without answer.
+    pub(super) fn waits(&self, through: u64) -> bool {
+        self.waiting
+            .first_key_value()
+            .is_some_and(|(first, _)| *first <= through)
+    }
+
+    /// The offset of the only unwritten segment, if there is one alone.
+    pub(super) fn only_unwritten(&self) -> Option<u64> {
+        if self.ours.len() == 1 {
+            self.ours.first().copied()
+        } else {
+            None
+        }
+    }
+
+    /// Dirty segments.
+    pub(super) fn dirty_count(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Bytes of which the server has not said that it took them.
+    pub(super) fn unsent(&self) -> u64 {
+        let ours = self.ours.iter().map(|start| &self.map[start]);
+        let unsent = ours.filter(|segment| matches!(segment.state, State::Dirty(_) | State::Sending(..)));
+        unsent.map(Segment::len).sum()
+    }
+
+    /// Takes what was written at `offset`. A segment grows up to the next multiple of `block`.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], origin: &Origin, block: u64) {
+        let mut position = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = usize::try_from(block - position % block).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            self.write_in_block(position, now, origin, block);
+            position += length(now);
+            rest = later;
+        }
+    }
+
+    /// Puts server data where nothing is known; returns how many bytes found room.
+    pub(super) fn fill(&mut self, offset: u64, bytes: &Shared, number: u64) -> u64 {
+        let mut filled = 0;
+        for gap in self.gaps(offset..offset + length(bytes)) {
+            let part = bytes.part(distance(offset, gap.start), distance(offset, gap.end));
+            filled += length(&part);
+            let state = State::Clean { number, used: false };
+            self.insert(
+                gap.start,
+                Segment {
+                    content: Content::Shared(part.compact()),
+                    state,
+                },
+            );
+        }
+        filled
+    }
+
+    /// The ranges inside `range` of which nothing is known.
+    pub(super) fn gaps(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut position = range.start;
+        for (start, segment) in self.overlapping(&range) {
+            if start > position {
+                gaps.push(position..start);
+            }
+            position = position.max(start + segment.len());
+        }
+        if position < range.end {
+            gaps.push(position..range.end);
+        }
+        gaps
+    }
+
+    /// Appends the known bytes from `offset` on, up to `end` or the first byte that is not known; returns where that is.
+    pub(super) fn read(&mut self, offset: u64, end: u64, into: &mut ReadBytes) -> u64 {
+        let mut position = offset;
+        while position < end {
+            let Some((&start, segment)) = self.map.range_mut(..=position).next_back() else {
+                break;
+            };
+            let segment_end = start + segment.len();
+            if segment_end <= position {
+                break;
+            }
+            let until = segment_end.min(end);
+            let (from, to) = (distance(start, position), distance(start, until));
+            match &segment.content {
+                Content::Own(bytes) => into.push(Shared::new(bytes[from..to].to_vec())),
+                Content::Shared(shared) => into.push(shared.part(from, to)),
+            }
+            if let State::Clean { used, .. } = &mut segment.state {
+                *used = true;
+            }
+            position = until;
+        }
+        position
+    }
+
+    /// Where the first known byte at or after `offset` is.
+    pub(super) fn next_known(&self, offset: u64) -> Option<u64> {
+        let before = self.map.range(..=offset).next_back();
+        if before.is_some_and(|(start, segment)| start + segment.len() > offset) {
+            return Some(offset);
+        }
+        self.map.range(offset..).next().map(|(start, _)| *start)
+    }
+
+    /// Makes a Dirty segment Sending, as WRITE number `flight`: the first one after `from` (only whole blocks if
+    /// `whole_blocks`) for which `may_go` says yes.
+    pub(super) fn depart(
+        &mut self,
+        flight: u64,
+        whole_blocks: bool,
+        may_go: impl Fn(Range<u64>, &Origin) -> bool,
+    ) -> Option<Departure> {
+        let candidates = if whole_blocks { &self.full } else { &self.dirty };
+        let start = *candidates.iter().find(|start| {
+            let segment = &self.map[*start];
+            let end = **start + segment.len();
+            segment
+                .state
+                .origin()
+                .is_some_and(|origin| may_go(**start..end, origin))
+        })?;
+        let segment = self
+            .map
+            .get_mut(&start)
+            .expect("both indices name segments of the map");
+        let origin = segment
+            .state
+            .origin()
+            .expect("both indices name dirty segments")
+            .clone();
+        segment.state = State::Sending(origin.clone(), flight);
+        let bytes = segment.content.share();
+        self.dirty.remove(&start);
+        self.full.remove(&start);
+        Some(Departure {
+            offset: start,
+            bytes,
+            origin,
+        })
+    }
+
+    /// Gives every unwritten byte of `range` for which `next` returns a state that state. Bytes that have been written
+    /// again meanwhile are in newer segments, whose states `next` can tell. Returns what became clean.
+    pub(super) fn advance(
+        &mut self,
+        range: Range<u64>,
+        mut next: impl FnMut(&State) -> Option<State>,
+    ) -> Vec<Range<u64>> {
+        let mut became_clean = Vec::new();
+        let hits: Vec<u64> = self
+            .overlapping(&range)
+            .filter(|(_, segment)| !segment.state.is_clean())
+            .map(|(start, _)| start)
+            .collect();
+        for start in hits {
+            let Some(state) = next(&self.map[&start].state) else {
+                continue;
+            };
+            let mut segment = self.remove(start);
+            let end = start + segment.len();
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            if start < from {
+                self.insert(start, part_of(&segment, start, start..from));
+            }
+            if to < end {
+                self.insert(to, part_of(&segment, start, to..end));
+            }
+            if (from, to) != (start, end) {
+                segment = part_of(&segment, start, from..to);
+            }
+            if state.is_clean() {
+                segment.content.share();
+                became_clean.push(from..to);
+            }
+            segment.state = state;
+            self.insert(from, segment);
+        }
+        became_clean
+    }
+
+    /// Forgets `range`, whatever its state; what lies beside it stays.
+    pub(super) fn cut(&mut self, range: Range<u64>) {
+        self.cut_if(range, |_| true);
+    }
+
+    /// Forgets those bytes of `range` whose state is `chosen`.
+    pub(super) fn cut_if(&mut self, range: Range<u64>, chosen: impl Fn(&State) -> bool) {
+        let hits: Vec<u64> = self
+            .overlapping(&range)
+            .filter(|(_, segment)| chosen(&segment.state))
+            .map(|(start, _)| start)
+            .collect();
+        for start in hits {
+            let segment = self.remove(start);
+            let end = start + segment.len();
+            if start < range.start {
+                self.insert(start, part_of(&segment, start, start..range.start));
+            }
+            if range.end < end {
+                self.insert(range.end, part_of(&segment, start, range.end..end));
+            }
+        }
+    }
+
+    /// Forgets all clean bytes.
+    pub(super) fn cut_clean(&mut self) {
+        self.cut_if(0..u64::MAX, State::is_clean);
+    }
+
+    /// Some clean segment in `range` is numbered `number`.
+    pub(super) fn holds_clean(&self, range: Range<u64>, number: u64) -> bool {
+        self.overlapping(&range)
+            .any(|(_, segment)| segment.is_numbered(number))
+    }
+
+    /// Drops the clean segments numbered `number` in `range`, unless one was used since this was last asked: then they are
+    /// only marked. Returns whether some are still there.
+    pub(super) fn evict(&mut self, range: Range<u64>, number: u64) -> bool {
+        let all = self
+            .overlapping(&range)
+            .filter(|(_, segment)| segment.is_numbered(number));
+        let offsets: Vec<u64> = all.map(|(start, _)| start).collect();
+        let mut used_one = false;
+        for offset in &offsets {
+            if let Some(Segment {
+                state: State::Clean { used, .. },
+                ..
+            }) = self.map.get_mut(offset)
+            {
+                used_one |= std::mem::take(used);
+            }
+        }
+        if !used_one {
+            offsets.iter().for_each(|offset| drop(self.remove(*offset)));
+        }
+        used_one
+    }
+
+    fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Segment)> + use<'_> {
+        let before = self.map.range(..=range.start).next_back();
+        let first = match before {
+            Some((start, segment)) if start + segment.len() > range.start => *start,
+            _ => range.start,
+        };
+        let all = if range.is_empty() { 0..0 } else { first..range.end };
+        self.map.range(all).map(|(start, segment)| (*start, segment))
+    }
+
+    fn write_in_block(&mut self, offset: u64, bytes: &[u8], origin: &Origin, block: u64) {
+        let end = offset + length(bytes);
+        let start = match self.growing_at(offset, origin, block) {
+            Some(start) => {
+                let held = start + self.map[&start].len();
+                if held < end {
+                    self.cut(offset.max(held)..end);
+                }
+                let segment = self.map.get_mut(&start).expect("only bytes behind it were cut");
+                let Content::Own(own) = &mut segment.content else {
+                    unreachable!("it was found growing")
+                };
+                let from = distance(start, offset);
+                let inside = bytes.len().min(own.len() - from);
+                own[from..from + inside].copy_from_slice(&bytes[..inside]);
+                own.extend_from_slice(&bytes[inside..]);
+                self.unwritten += length(&bytes[inside..]);
+                start
+            }
+            None => {
+                self.cut(offset..end);
+                let state = State::Dirty(origin.clone());
+                self.insert(
+                    offset,
+                    Segment {
+                        content: Content::Own(bytes.to_vec()),
+                        state,
+                    },
+                );
+                offset
+            }
+        };
+        self.join_next(start, origin, block);
+        if self.map[&start].len() == block {
+            self.full.insert(start);
+        }
+    }
+
+    /// The Dirty segment of `origin`'s writer in `offset`'s block that holds the byte at `offset` or ends there.
+    fn growing_at(&self, offset: u64, origin: &Origin, block: u64) -> Option<u64> {
+        let (&start, segment) = self.map.range(offset - offset % block..=offset).next_back()?;
+        let reaches = start + segment.len() >= offset;
+        (reaches && is_growing(segment, origin)).then_some(start)
+    }
+
+    /// Appends the segment that follows the one at `start` to it, if both can be one.
+    fn join_next(&mut self, start: u64, origin: &Origin, block: u64) {
+        let end = start + self.map[&start].len();
+        let joins =
+            !end.is_multiple_of(block) && self.map.get(&end).is_some_and(|next| is_growing(next, origin));
+        if !joins {
+            return;
+        }
+        let next = self.remove(end);
+        self.unwritten += next.len();
+        let first = next.state.origin().map_or(u64::MAX, |origin| origin.first);
+        let segment = self
+            .map
+            .get_mut(&start)
+            .expect("the caller has just put it there");
+        if let (Content::Own(own), State::Dirty(origin)) = (&mut segment.content, &mut segment.state) {
+            own.extend_from_slice(next.content.bytes());
+            if first < origin.first {
+                uncount(&mut self.waiting, origin.first);
+                count(&mut self.waiting, first);
+                origin.first = first;
+            }
+        }
+    }
+
+    fn insert(&mut self, start: u64, segment: Segment) {
+        if segment.state.is_clean() {
+            self.clean += segment.len();
+        } else {
+            self.unwritten += segment.len();
+            self.ours.insert(start);
+        }
+        match &segment.state {
+            State::Clean { .. } | State::Unstable(..) => {}
+            State::Dirty(origin) => {
+                self.dirty.insert(start);
+                count(&mut self.waiting, origin.first);
+            }
+            State::Sending(origin, _) => count(&mut self.waiting, origin.first),
+        }
+        let replaced = self.map.insert(start, segment);
+        debug_assert!(replaced.is_none(), "segments do not overlap");
+    }
+
+    fn remove(&mut self, start: u64) -> Segment {
+        let segment = self.map.remove(&start).expect("the caller found it in the map");
+        let held = if segment.state.is_clean() {
+            &mut self.clean
+        } else {
+            &mut self.unwritten
+        };
+        *held -= segment.len();
+        match &segment.state {
+            State::Clean { .. } | State::Unstable(..) => {}
+            State::Dirty(origin) | State::Sending(origin, _) => uncount(&mut self.waiting, origin.first),
+        }
+        self.ours.remove(&start);
+        self.dirty.remove(&start);
+        self.full.remove(&start);
+        segment
+    }
+}
+
+fn is_growing(segment: &Segment, origin: &Origin) -> bool {
+    let same_writer =
+        |held: &Origin| Arc::ptr_eq(&held.writer, &origin.writer) || held.writer == origin.writer;
+    matches!((&segment.content, &segment.state), (Content::Own(_), State::Dirty(held)) if same_writer(held))
+}
+
+fn count(firsts: &mut BTreeMap<u64, usize>, first: u64) {
+    *firsts.entry(first).or_default() += 1;
+}
+
+fn uncount(firsts: &mut BTreeMap<u64, usize>, first: u64) {
+    if let Some(number) = firsts.get_mut(&first) {
+        *number -= 1;
+        if *number == 0 {
+            firsts.remove(&first);
+        }
+    }
+}

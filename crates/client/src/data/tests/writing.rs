@@ -1,0 +1,411 @@
+//! Writing behind, committing, and errors.
+
+use curt_proto::nfs3::Status;
+use curt_rpc::client::CallError;
+use curt_trace::ClientCounter;
+
+use super::{
+    Rig, pattern,
+    server::{COMMIT, Fault, READ, WRITE},
+    small,
+};
+use crate::data::{DataError, DataOptions, OpenMode};
+
+const FULL: u32 = 28;
+
+#[test]
+fn a_small_file_is_written_by_one_stable_write_at_close() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    for part in pattern(1000).chunks(100) {
+        let at = rig.file.data.local_size(0);
+        assert_eq!(rig.write(&open, at, part), Ok(100));
+    }
+    assert_eq!(
+        (rig.server.take_seen(), rig.file.data.local_size(0)),
+        (vec![], 1000)
+    );
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.take_seen(), [(WRITE, 0, 1000, 2)]);
+    assert_eq!(
+        (rig.plane.unwritten_bytes(), rig.file.data.has_unwritten()),
+        (0, false)
+    );
+    assert_eq!(rig.server.state().disk, pattern(1000));
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.read(&open, 0, 1000).unwrap(), pattern(1000));
+    assert_eq!(rig.server.take_seen(), [], "nothing is written or read twice");
+}
+
+#[test]
+fn a_large_file_goes_in_whole_blocks_and_is_committed_once() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    let contents = pattern(10_000);
+    for (number, part) in contents.chunks(1000).enumerate() {
+        rig.write(&open, number as u64 * 1000, part).unwrap();
+    }
+    assert_eq!(
+        rig.server.take_seen(),
+        [(WRITE, 0, 4096, 0), (WRITE, 4096, 4096, 0)]
+    );
+    rig.flush(&open).unwrap();
+    assert_eq!(
+        rig.server.take_seen(),
+        [(WRITE, 8192, 1808, 0), (COMMIT, 0, 0, 0)]
+    );
+    assert_eq!(rig.server.state().disk, contents);
+}
+
+#[test]
+fn reads_see_what_was_written_and_zeros_in_between() {
+    let rig = Rig::inline(&pattern(100), small());
+    let open = rig.open();
+    rig.write(&open, 50, b"ours").unwrap();
+    rig.write(&open, 200, b"far").unwrap();
+    let mut expected = pattern(100);
+    expected[50..54].copy_from_slice(b"ours");
+    expected.resize(200, 0);
+    expected.extend(b"far");
+    assert_eq!(rig.read(&open, 0, 1000).unwrap(), expected);
+    assert_eq!(rig.read(&open, 150, 52).unwrap(), [&[0; 50][..], b"fa"].concat());
+    rig.flush(&open).unwrap();
+    rig.file.data.invalidate();
+    assert_eq!(rig.read(&open, 0, 1000).unwrap(), expected);
+}
+
+#[test]
+fn what_was_fetched_before_a_write_does_not_come_back_after_it() {
+    let rig = Rig::inline(
+        &pattern(8192),
+        DataOptions {
+            cache_bytes: 0,
+            ..small()
+        },
+    );
+    let open = rig.open();
+    let mut expected = pattern(8192);
+    for round in 0..20_u8 {
+        let at = usize::from(round) * 300;
+        rig.write(&open, at as u64, &[round; 50]).unwrap();
+        expected[at..at + 50].fill(round);
+        assert_eq!(rig.read(&open, 0, 8192).unwrap(), expected);
+        rig.flush(&open).unwrap();
+        assert_eq!(rig.read(&open, 0, 8192).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_restart_between_write_and_commit_has_the_bytes_sent_again() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    let contents = pattern(10_000);
+    rig.write(&open, 0, &contents).unwrap();
+    let mut restarts = 2;
+    rig.server.script(move |seen| {
+        let restarts_now = seen.procedure == COMMIT && restarts > 0;
+        restarts -= i32::from(restarts_now);
+        restarts_now.then_some(Fault::RestartBefore)
+    });
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.state().disk, contents);
+    let commits = rig
+        .server
+        .take_seen()
+        .iter()
+        .filter(|seen| seen.0 == COMMIT)
+        .count();
+    assert_eq!(commits, 3);
+    assert_eq!(
+        rig.counters.snapshot().events.value(ClientCounter::WriteResent),
+        20_000
+    );
+    assert_eq!(rig.plane.unwritten_bytes(), 0);
+}
+
+#[test]
+fn a_restart_is_noticed_even_if_the_lost_bytes_were_overwritten_here() {
+    let rig = Rig::inline(&pattern(4096), small());
+    let open = rig.open();
+    rig.write(&open, 0, &[1; 4096]).unwrap();
+    assert_eq!(rig.server.take_seen(), [(WRITE, 0, 4096, 0)]);
+    rig.server.state().restart();
+    rig.write(&open, 0, &[2; 100]).unwrap();
+    rig.flush(&open).unwrap();
+    let mut expected = vec![1; 4096];
+    expected[..100].fill(2);
+    assert_eq!(rig.server.state().disk, expected);
+}
+
+#[test]
+fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() {
+    for seed in 0..50 {
+        let mut random = super::random::Random::new(seed);
+        let rig = Rig::inline(&[], small());
+        let open = rig.open();
+        let mut script = super::random::Random::new(seed + 1000);
+        rig.server.script(move |_| match script.below(8) {
+            0 => Some(Fault::RestartBefore),
+            1 => Some(Fault::RestartAfter),
+            2 => Some(Fault::Short(1 + u32::try_from(script.below(3000)).unwrap())),
+            _ => None,
+        });
+        let mut expected = vec![0; 20_000];
+        for round in 0..20_u8 {
+            for _ in 0..random.below(5) {
+                let start = usize::try_from(random.below(15_000)).unwrap();
+                let end = start + usize::try_from(random.below(5000)).unwrap();
+                expected[start..end].fill(round);
+                rig.write(&open, start as u64, &expected[start..end]).unwrap();
+            }
+            rig.flush(&open).unwrap();
+            let disk = rig.server.state().disk.clone();
+            assert_eq!(disk, expected[..disk.len()], "seed {seed}, round {round}");
+            assert!(expected[disk.len()..].iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_once_to_each_open_file() {
+    let rig = Rig::inline(&[], small());
+    let (open, other) = (rig.open(), rig.open());
+    rig.server
+        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Status(FULL)));
+    rig.write(&open, 0, b"lost").unwrap();
+    let full = Err(DataError::Status(Status::Nospc));
+    assert_eq!(rig.flush(&open), full);
+    assert_eq!(rig.flush(&open), Ok(()));
+    assert_eq!(rig.flush(&other), full);
+    assert_eq!(rig.flush(&other), Ok(()));
+    assert_eq!(rig.flush(&rig.open()), Ok(()), "old news for who opens now");
+    rig.server.script(|_| None);
+    rig.write(&open, 0, b"kept").unwrap();
+    assert_eq!(rig.flush(&open), Ok(()));
+    assert_eq!(
+        rig.server.state().disk,
+        b"kept",
+        "later writes are not lost with the earlier one"
+    );
+}
+
+#[test]
+fn a_write_after_a_failure_says_so_early() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.server
+        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Status(FULL)));
+    rig.write(&open, 0, &[1; 4096]).unwrap();
+    assert_eq!(
+        rig.write(&open, 4096, &[1; 4096]),
+        Err(DataError::Status(Status::Nospc))
+    );
+    assert_eq!(rig.flush(&open), Ok(()), "it was told");
+}
+
+#[test]
+fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.server
+        .script(|seen| (seen.procedure == COMMIT).then_some(Fault::Status(5)));
+    rig.write(&open, 0, &[1; 8192]).unwrap();
+    assert_eq!(rig.flush(&open), Err(DataError::Status(Status::Io)));
+    assert_eq!((rig.flush(&open), rig.plane.unwritten_bytes()), (Ok(()), 0));
+}
+
+#[test]
+fn soft_timeouts_fail_the_write() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.server
+        .script(|_| Some(Fault::Error(CallError::TimedOut { softerr: true })));
+    rig.write(&open, 0, b"lost").unwrap();
+    assert_eq!(
+        rig.flush(&open),
+        Err(DataError::Call(CallError::TimedOut { softerr: true }))
+    );
+    assert_eq!(
+        *rig.file.in_flight.lock(),
+        0,
+        "the inode hears of the end of each WRITE"
+    );
+}
+
+#[test]
+fn short_writes_are_continued_and_impossible_counts_are_errors() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.server
+        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Short(1500)));
+    rig.write(&open, 0, &pattern(4096)).unwrap();
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.state().disk, pattern(4096));
+    let counts: Vec<u32> = rig.server.take_seen().iter().map(|seen| seen.2).collect();
+    assert_eq!(counts, [4096, 2596, 1096, 0]);
+    rig.server
+        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Short(0)));
+    rig.write(&open, 0, b"x").unwrap();
+    assert!(matches!(
+        rig.flush(&open),
+        Err(DataError::Call(CallError::Malformed(_)))
+    ));
+}
+
+#[test]
+fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
+    let synchronous = OpenMode {
+        direct: false,
+        synchronous: true,
+    };
+    let direct = OpenMode {
+        direct: true,
+        synchronous: false,
+    };
+    for mode in [synchronous, direct] {
+        let rig = Rig::inline(&[], small());
+        let open = rig.open_as(1, mode);
+        rig.write(&open, 0, &[1; 100]).unwrap();
+        assert_eq!(rig.server.take_seen(), [(WRITE, 0, 100, 2)]);
+        rig.write(&open, 100, &[2; 8192]).unwrap();
+        let expected = [[1; 100].as_slice(), &[2; 8192]].concat();
+        assert_eq!(rig.server.state().disk, expected);
+        rig.server.script(|_| Some(Fault::Status(FULL)));
+        assert_eq!(rig.write(&open, 0, b"x"), Err(DataError::Status(Status::Nospc)));
+        assert_eq!(rig.flush(&open), Ok(()));
+    }
+}
+
+#[test]
+fn appenders_go_behind_each_other() {
+    let rig = Rig::inline(b"first ", small());
+    let (one, two) = (rig.open(), rig.open());
+    rig.append(&one, b"second ").unwrap();
+    rig.append(&two, b"third ").unwrap();
+    rig.flush(&one).unwrap();
+    rig.append(&one, b"fourth").unwrap();
+    rig.flush(&one).unwrap();
+    assert_eq!(rig.server.state().disk, b"first second third fourth");
+}
+
+#[test]
+fn truncation_cuts_what_was_written_and_fetched() {
+    let rig = Rig::inline(&pattern(100), small());
+    let open = rig.open();
+    assert_eq!(rig.read(&open, 0, 100).unwrap().len(), 100);
+    rig.write(&open, 80, &[9; 100]).unwrap();
+    rig.plane
+        .settle(&rig.owner, &curt_rpc::client::Interrupt::never())
+        .unwrap();
+    rig.server.state().memory.truncate(90);
+    *rig.file.believed.lock() = Some(90);
+    rig.file.data.truncated(90);
+    let expected = [&pattern(100)[..80], &[9; 10]].concat();
+    assert_eq!(rig.read(&open, 0, 1000).unwrap(), expected);
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.state().disk, expected);
+}
+
+#[test]
+fn each_writers_bytes_go_with_its_credential() {
+    let rig = Rig::inline(&[], small());
+    let (one, two) = (
+        rig.open_as(1, OpenMode::default()),
+        rig.open_as(2, OpenMode::default()),
+    );
+    rig.write(&one, 0, b"one").unwrap();
+    rig.write(&two, 3, b"two").unwrap();
+    rig.flush(&one).unwrap();
+    let state = rig.server.state();
+    let writes = state.seen.iter().filter(|seen| seen.procedure == WRITE);
+    let who: Vec<_> = writes.map(|seen| (seen.uid, seen.offset)).collect();
+    assert_eq!(who, [(Some(1), 0), (Some(2), 3)]);
+    assert_eq!(state.disk, b"onetwo");
+}
+
+#[test]
+fn the_timer_writes_behind_and_commits() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.write(&open, 0, &pattern(5000)).unwrap();
+    rig.inline.run_delayed();
+    assert_eq!(rig.server.take_seen(), [(WRITE, 0, 4096, 0)], "it is too early");
+    *rig.clock.0.lock() += small().write_behind;
+    rig.inline.run_delayed();
+    assert_eq!(rig.server.take_seen(), [(WRITE, 4096, 904, 0), (COMMIT, 0, 0, 0)]);
+    rig.inline.run_delayed();
+    assert!(rig.inline.0.lock().is_empty(), "nothing to do, no timer");
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.take_seen(), []);
+}
+
+#[test]
+fn unwritten_bytes_stay_within_their_bound() {
+    let rig = Rig::inline(
+        &[],
+        DataOptions {
+            unwritten_bytes: 64 << 10,
+            ..small()
+        },
+    );
+    let open = rig.open();
+    for number in 0..200 {
+        rig.write(&open, number * 4096, &pattern(4096)).unwrap();
+        assert!(rig.plane.unwritten_bytes() <= 64 << 10);
+    }
+    for number in 0..200 {
+        // Scattered, so that no block is ever full.
+        rig.write(&open, number * 8192, &pattern(1000)).unwrap();
+        assert!(rig.plane.unwritten_bytes() <= 64 << 10);
+    }
+    let commits = rig
+        .server
+        .take_seen()
+        .iter()
+        .filter(|seen| seen.0 == COMMIT)
+        .count();
+    assert!((10..=40).contains(&commits), "{commits} COMMITs");
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.plane.unwritten_bytes(), 0);
+}
+
+#[test]
+fn no_file_reaches_the_largest_offset() {
+    let rig = Rig::inline(&[], small());
+    assert_eq!(
+        rig.write(&rig.open(), u64::MAX - 2, b"beyond"),
+        Err(DataError::TooLarge)
+    );
+    assert_eq!(
+        rig.write(&rig.open(), (1 << 63) - 2, b"beyond"),
+        Err(DataError::TooLarge)
+    );
+}
+
+#[test]
+fn a_discarded_file_sends_nothing_more() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.write(&open, 0, b"temporary").unwrap();
+    rig.file.data.discard();
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.take_seen(), []);
+    assert_eq!(rig.plane.unwritten_bytes(), 0);
+}
+
+#[test]
+fn own_bytes_are_read_back_without_asking() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    rig.write(&open, 0, &pattern(20_000)).unwrap();
+    rig.flush(&open).unwrap();
+    let _ = rig.server.take_seen();
+    assert_eq!(rig.read(&rig.open(), 0, 20_000).unwrap(), pattern(20_000));
+    let reads = rig
+        .server
+        .take_seen()
+        .iter()
+        .filter(|seen| seen.0 == READ)
+        .count();
+    assert_eq!(reads, 0);
+}

@@ -1,0 +1,133 @@
+//! Taking bytes from a writer.
+//!
+//! Owns the way from a write to Dirty segments: room first, then the copy, then whoever is to be set to work. Must not know
+//! requests.
+
+use std::sync::Arc;
+
+use curt_rpc::client::{CallError, Interrupt};
+use curt_trace::ClientCounter;
+
+use super::{
+    DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData, guarded::Interrupted, ledger::Reservation,
+    segment::Origin,
+};
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+pub enum Position<'a> {
+    /// At this offset.
+    At(u64),
+    /// At the end (`O_APPEND`). The closure gives the server's size; it is asked before each attempt, without a lock, and
+    /// may send a request.
+    End(&'a dyn Fn() -> Result<u64, DataError>),
+}
+
+impl From<Interrupted> for DataError {
+    fn from(_: Interrupted) -> Self {
+        Self::Call(CallError::Interrupted)
+    }
+}
+
+impl DataPlane {
+    /// Takes `bytes` to be written through `open`; returns how many: fewer than all only if it was interrupted in between.
+    ///
+    /// # Errors
+    /// A failure of an earlier write that this open file was not told of; for synchronous files those of this write;
+    /// interruption while waiting for room; an offset that no file reaches.
+    pub fn write(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        position: Position<'_>,
+        bytes: &[u8],
+        interrupt: &Interrupt,
+    ) -> Result<usize, DataError> {
+        if let Some(error) = owner.data().core.lock().errors.tell(&open.cursor) {
+            return Err(error);
+        }
+        let mut done = 0;
+        let mut next = position;
+        while done < bytes.len() {
+            let step =
+                (bytes.len() - done).min(usize::try_from(self.options.write_size).unwrap_or(usize::MAX));
+            let room = match self.room(step as u64, interrupt) {
+                Ok(room) => room,
+                Err(Interrupted) if done > 0 => break,
+                Err(interrupted) => return Err(interrupted.into()),
+            };
+            let offset = self.take(owner, open, next, &bytes[done..done + step])?;
+            drop(room);
+            done += step;
+            next = Position::At(offset + step as u64);
+            self.set_to_work(owner);
+        }
+        if done > 0 && (self.options.synchronous || open.mode.synchronous || open.mode.direct) {
+            self.flush(owner, open, interrupt)?;
+        }
+        Ok(done)
+    }
+
+    /// Waits until `bytes` more may be held.
+    fn room(self: &Arc<Self>, bytes: u64, interrupt: &Interrupt) -> Result<Reservation<'_>, Interrupted> {
+        if let Some(room) = self.bounds.ledger.try_reserve(bytes) {
+            return Ok(room);
+        }
+        self.counters.count(ClientCounter::WriteThrottled);
+        self.relieve(true);
+        self.bounds.ledger.reserve(bytes, interrupt)
+    }
+
+    /// Makes `bytes` Dirty; returns their offset.
+    fn take(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        position: Position<'_>,
+        bytes: &[u8],
+    ) -> Result<u64, DataError> {
+        let file = owner.data();
+        loop {
+            let landings = file.core.lock().landings;
+            let base = match position {
+                Position::At(offset) => offset,
+                Position::End(size) => size()?,
+            };
+            let mut guard = file.lock();
+            let state = &mut *guard;
+            let offset = match position {
+                Position::At(_) => base,
+                // The size may have been asked before a WRITE of ours was answered whose bytes are clean by now.
+                Position::End(_) if state.landings != landings => continue,
+                Position::End(_) => base.max(state.segments.unwritten_end()),
+            };
+            let end = offset
+                .checked_add(bytes.len() as u64)
+                .filter(|end| *end <= OFFSET_MAX);
+            let end = end.ok_or(DataError::TooLarge)?;
+            state.writes += 1;
+            state.last_writer = Some(Arc::clone(&open.credential));
+            state.doubt_fetches(&(offset..end));
+            let origin = Origin {
+                first: state.writes,
+                writer: Arc::clone(&open.credential),
+            };
+            state
+                .segments
+                .write(offset, bytes, &origin, u64::from(self.options.write_size));
+            return Ok(offset);
+        }
+    }
+
+    /// After a write: whole blocks go at once, and all if too much is held.
+    fn set_to_work(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+        self.list(owner);
+        let has_full = owner.data().core.lock().segments.has_full();
+        if has_full {
+            self.start_workers(owner);
+        }
+        if self.bounds.ledger.is_half_full() {
+            self.relieve(false);
+        }
+    }
+}

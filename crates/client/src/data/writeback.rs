@@ -1,0 +1,379 @@
+//! The workers that bring a file's written bytes to the server's disk.
+//!
+//! Owns the order of WRITE and COMMIT. Several workers serve one file, each one request at a time; under the file's lock each
+//! asks what is to be done next. Rules: two WRITEs that overlap are never in flight together; bytes stay with us until a
+//! COMMIT sent after their WRITE's reply brings that reply's verifier, else they are sent again; a verifier that changes
+//! makes everything written up to then be sent and committed before anybody is told that it is durable, for bytes that were
+//! lost may have been overwritten here only in memory. Must not know who waits.
+
+use std::{ops::Range, sync::Arc};
+
+use curt_proto::nfs3::WriteVerifier;
+use curt_rpc::{auth::Credential, client::CallError};
+use curt_trace::ClientCounter;
+
+use super::{
+    DataError, DataOwner, DataPlane,
+    cache::DataCache,
+    file::{FileState, Flight},
+    segment::{Departure, State},
+    shared::Shared,
+};
+use crate::plan::{Asker, Stability, Wcc, Written, v3};
+
+/// WRITEs of one file in flight at once.
+const WORKERS_MAX: usize = 8;
+
+/// A file with more blocks than this in the server's memory is committed as it is when memory is short; a smaller one is
+/// written as a whole.
+const STREAM_BLOCKS: u64 = 4;
+
+/// What a worker does next.
+enum Step {
+    Write(Departure, u64, Stability),
+    Commit {
+        covers: u64,
+        fulfils: u64,
+        writer: Arc<Credential>,
+    },
+}
+
+impl DataPlane {
+    /// Sets as many workers to work for a file as it has something to do for.
+    pub(super) fn start_workers(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+        let mut state = owner.data().core.lock();
+        let busy = state.flights.len() + usize::from(state.committing);
+        let wanted = (busy + state.segments.dirty_count()).clamp(1, WORKERS_MAX);
+        let more = wanted.saturating_sub(state.workers);
+        state.workers += more;
+        drop(state);
+        for _ in 0..more {
+            let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
+            self.background.spawn(Box::new(move || plane.work(&owner)));
+        }
+    }
+
+    /// Has files written because too many bytes are held: enough of the oldest, or `all`.
+    pub(super) fn relieve(self: &Arc<Self>, all: bool) {
+        let mut enough = self.options.unwritten_bytes / 4;
+        for owner in self.unwritten_files(|_| true) {
+            let mut state = owner.data().core.lock();
+            let held = state.segments.unwritten();
+            let streams = held > STREAM_BLOCKS * u64::from(self.options.write_size);
+            state.wants.commit_now |= streams;
+            drop(state);
+            if streams && !all {
+                self.start_workers(&owner);
+            } else {
+                self.write_behind(&owner);
+            }
+            enough = enough.saturating_sub(held);
+            if enough == 0 && !all {
+                break;
+            }
+        }
+    }
+
+    /// A worker's life: it does what is next until nothing is.
+    fn work(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+        loop {
+            let mut state = owner.data().lock();
+            state.stopped |= self.stop.is_raised();
+            let step = if state.stopped { None } else { state.next_step() };
+            if step.is_none() {
+                state.workers -= 1;
+            }
+            drop(state);
+            // What a step settles without a request, somebody may wait for.
+            owner.data().core.announce();
+            match step {
+                Some(Step::Write(departure, flight, stability)) => {
+                    self.send(owner, departure, flight, stability)
+                }
+                Some(Step::Commit {
+                    covers,
+                    fulfils,
+                    writer,
+                }) => self.commit(owner, covers, fulfils, &writer),
+                None => break,
+            }
+        }
+        self.unlist(owner);
+    }
+
+    /// Sends one segment, in as many WRITEs as the server takes for it.
+    fn send(&self, owner: &Arc<dyn DataOwner>, departure: Departure, flight: u64, stability: Stability) {
+        let Departure {
+            offset,
+            bytes,
+            origin,
+        } = departure;
+        let mut rest = bytes;
+        let mut position = offset;
+        let result = loop {
+            match self.write_once(owner, &origin.writer, position, &rest, stability) {
+                Err(error) => break Err(error),
+                Ok(written) => {
+                    let count = usize::try_from(written.count)
+                        .unwrap_or(usize::MAX)
+                        .min(rest.len());
+                    let end = position + count as u64;
+                    self.landed(owner, flight, position..end, written, count == rest.len());
+                    rest = rest.part(count, rest.len());
+                    position = end;
+                    if rest.is_empty() {
+                        break Ok(());
+                    }
+                }
+            }
+        };
+        if let Err(error) = result {
+            self.failed(owner, flight, position..position + rest.len() as u64, error);
+        }
+        owner.data().core.announce();
+    }
+
+    fn write_once(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        writer: &Arc<Credential>,
+        offset: u64,
+        bytes: &Shared,
+        stability: Stability,
+    ) -> Result<Written, DataError> {
+        let asker = Asker {
+            credential: writer,
+            interrupt: &self.stop,
+        };
+        owner.begin_write();
+        let began = self.wire.now();
+        let answer = match v3::write(&self.wire, asker, &owner.handle(), offset, stability, bytes) {
+            Ok(answer) => answer,
+            Err(error) => {
+                owner.absorb_write(&Wcc::default(), began);
+                return Err(error.into());
+            }
+        };
+        owner.absorb_write(&answer.about, answer.sent_at);
+        let written = answer.outcome.map_err(DataError::Status)?;
+        self.counters
+            .add(ClientCounter::WriteBytes, u64::from(written.count));
+        Ok(written)
+    }
+
+    /// The server took `range` of WRITE `flight`; `last` if nothing of it is left to send.
+    fn landed(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        flight: u64,
+        range: Range<u64>,
+        written: Written,
+        last: bool,
+    ) {
+        let number = self.bounds.cache.next_number();
+        let file = owner.data();
+        let mut state = file.lock();
+        state.landings += 1;
+        state.note_verifier(written.verifier);
+        state.server_end = state.server_end.map(|end| end.max(range.end));
+        let stable = written.stability == Stability::FileSync;
+        if !stable {
+            state.answers += 1;
+        }
+        let answer = state.answers;
+        let clean = state.segments.advance(range.clone(), |present| match present {
+            State::Sending(_, number_of) if *number_of != flight => None,
+            State::Sending(..) if stable => Some(State::Clean { number, used: false }),
+            State::Sending(origin, _) => Some(State::Unstable(origin.clone(), written.verifier, answer)),
+            State::Clean { .. } | State::Dirty(_) | State::Unstable(..) => None,
+        });
+        if stable {
+            state.doubt_fetches(&range);
+        }
+        if last {
+            state.flights.remove(&flight);
+        }
+        drop(state);
+        self.admit(owner, clean, number);
+    }
+
+    /// WRITE `flight` failed for `range`: its bytes are gone and the failure is on record, unless the mount ends.
+    fn failed(&self, owner: &Arc<dyn DataOwner>, flight: u64, range: Range<u64>, error: DataError) {
+        let mut state = owner.data().lock();
+        state.flights.remove(&flight);
+        let ours = |present: &State| matches!(present, State::Sending(_, number) if *number == flight);
+        if error == DataError::Call(CallError::Interrupted) {
+            state.segments.advance(range, |present| match present {
+                State::Sending(origin, _) if ours(present) => Some(State::Dirty(origin.clone())),
+                _ => None,
+            });
+            return;
+        }
+        let held = state.segments.unwritten();
+        state.segments.cut_if(range.clone(), ours);
+        let lost = held - state.segments.unwritten();
+        state.doubt_fetches(&range);
+        if lost == 0 {
+            // Overwritten or cut off meanwhile: nobody misses them.
+            return;
+        }
+        state.errors.record(error);
+        drop(state);
+        tracing::warn!(file = owner.label(), offset = range.start, lost, %error, "written bytes were lost");
+    }
+
+    /// Commits the answers up to `covers`, which makes the writes up to `fulfils` durable.
+    fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<Credential>) {
+        let asker = Asker {
+            credential: writer,
+            interrupt: &self.stop,
+        };
+        let result = match v3::commit(&self.wire, asker, &owner.handle()) {
+            Ok(answer) => {
+                owner.absorb_read(answer.about.after.as_ref(), answer.sent_at);
+                answer.outcome.map_err(DataError::Status)
+            }
+            Err(error) => Err(DataError::Call(error)),
+        };
+        match result {
+            Ok(verifier) => self.committed(owner, covers, fulfils, verifier),
+            Err(error) => self.commit_failed(owner, covers, fulfils, error),
+        }
+        owner.data().core.announce();
+    }
+
+    fn committed(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, verifier: WriteVerifier) {
+        let number = self.bounds.cache.next_number();
+        let mut lost = 0;
+        let mut state = owner.data().lock();
+        state.committing = false;
+        state.committed = state.committed.max(covers);
+        state.note_verifier(verifier);
+        let unsent = state.segments.unsent();
+        let clean = state.segments.advance(0..u64::MAX, |present| match present {
+            State::Unstable(_, theirs, answer) if *answer <= covers && *theirs == verifier => {
+                Some(State::Clean { number, used: false })
+            }
+            State::Unstable(origin, _, answer) if *answer <= covers => Some(State::Dirty(origin.clone())),
+            State::Clean { .. } | State::Dirty(_) | State::Sending(..) | State::Unstable(..) => None,
+        });
+        clean.iter().for_each(|range| state.doubt_fetches(range));
+        if state.restarts == state.restarts_settled {
+            state.durable_through = state.durable_through.max(fulfils);
+        } else {
+            lost = state.segments.unsent() - unsent;
+            state.restarts_settled = state.restarts;
+            let all = state.writes;
+            state.wants.send_through = all;
+            state.wants.commit_through = all;
+        }
+        drop(state);
+        self.admit(owner, clean, number);
+        if lost > 0 {
+            self.counters.add(ClientCounter::WriteResent, lost);
+            tracing::info!(
+                file = owner.label(),
+                bytes = lost,
+                "the server has restarted: sending again"
+            );
+        }
+    }
+
+    fn commit_failed(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, error: DataError) {
+        let mut state = owner.data().lock();
+        state.committing = false;
+        if error == DataError::Call(CallError::Interrupted) {
+            return;
+        }
+        state.committed = state.committed.max(covers);
+        state.durable_through = state.durable_through.max(fulfils);
+        let all = 0..u64::MAX;
+        state.segments.cut_if(
+            all.clone(),
+            |present| matches!(present, State::Unstable(_, _, answer) if *answer <= covers),
+        );
+        state.doubt_fetches(&all);
+        state.errors.record(error);
+        drop(state);
+        tracing::warn!(file = owner.label(), %error, "written bytes may be lost: the server could not commit them");
+    }
+
+    fn admit(&self, owner: &Arc<dyn DataOwner>, clean: Vec<Range<u64>>, number: u64) {
+        for range in clean {
+            DataCache::admit(&self.bounds, &owner.data().core, range, number);
+        }
+    }
+}
+
+impl FileState {
+    /// What is to be done next, and takes note that somebody does it.
+    fn next_step(&mut self) -> Option<Step> {
+        if let Some(write) = self.next_write() {
+            return Some(write);
+        }
+        if self.committing {
+            return None;
+        }
+        let through = self.wants.commit_through;
+        let asked = through > self.durable_through && self.is_answered(through);
+        if self.answers == self.committed {
+            self.wants.commit_now = false;
+            if asked {
+                self.durable_through = through;
+            }
+            return None;
+        }
+        if !asked && !self.wants.commit_now {
+            return None;
+        }
+        self.wants.commit_now = false;
+        self.committing = true;
+        let fulfils = if asked { through } else { 0 };
+        let writer = self.last_writer.clone()?;
+        Some(Step::Commit {
+            covers: self.answers,
+            fulfils,
+            writer,
+        })
+    }
+
+    fn next_write(&mut self) -> Option<Step> {
+        let Self {
+            segments,
+            flights,
+            wants,
+            flights_started,
+            ..
+        } = self;
+        let is_free = |range: &Range<u64>| {
+            let overlaps = |flight: &Flight| flight.range.start < range.end && range.start < flight.range.end;
+            !flights.values().any(overlaps)
+        };
+        let number = *flights_started + 1;
+        let whole = segments.depart(number, true, |range, _| is_free(&range));
+        let through = wants.send_through;
+        let departure = match whole {
+            Some(departure) => departure,
+            None if !segments.waits(through) => return None,
+            None => segments.depart(number, false, |range, origin| {
+                origin.first <= through && is_free(&range)
+            })?,
+        };
+        *flights_started = number;
+        let alone = wants.stable_at.take_if(|at| *at == departure.offset).is_some();
+        let stability = if alone {
+            Stability::FileSync
+        } else {
+            Stability::Unstable
+        };
+        let range = departure.offset..departure.offset + departure.bytes.len() as u64;
+        flights.insert(
+            number,
+            Flight {
+                range,
+                first: departure.origin.first,
+            },
+        );
+        Some(Step::Write(departure, number, stability))
+    }
+}

@@ -1,0 +1,166 @@
+//! The same things in the protocol's words and in the client's.
+
+use curt_proto::nfs3::{self, Fattr, FileKind, NfsTime, Sattr, WccData};
+
+use crate::plan::{Attributes, Before, Device, Kind, SetAttributes, SetTime, Stability, Timestamp, Wcc};
+
+/// The largest number of nanoseconds in a second's part; servers have been seen to send more.
+const NANOSECONDS_MAX: u32 = 999_999_999;
+
+impl From<NfsTime> for Timestamp {
+    fn from(time: NfsTime) -> Self {
+        Self {
+            seconds: i64::from(time.seconds),
+            nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
+        }
+    }
+}
+
+impl From<Timestamp> for NfsTime {
+    /// Times before 1970 and after 2106 become the nearest that the protocol can say.
+    fn from(time: Timestamp) -> Self {
+        let seconds = u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX);
+        Self {
+            seconds,
+            nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
+        }
+    }
+}
+
+impl From<Fattr> for Attributes {
+    fn from(fattr: Fattr) -> Self {
+        Self {
+            kind: fattr.kind.into(),
+            mode: fattr.mode & 0o7777,
+            links: fattr.nlink,
+            uid: fattr.uid,
+            gid: fattr.gid,
+            size: fattr.size,
+            used: fattr.used,
+            device: Device {
+                major: fattr.rdev.major,
+                minor: fattr.rdev.minor,
+            },
+            fsid: fattr.fsid,
+            fileid: fattr.fileid.0,
+            atime: fattr.atime.into(),
+            mtime: fattr.mtime.into(),
+            ctime: fattr.ctime.into(),
+        }
+    }
+}
+
+impl From<FileKind> for Kind {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Regular => Self::Regular,
+            FileKind::Directory => Self::Directory,
+            FileKind::BlockDevice => Self::Block,
+            FileKind::CharacterDevice => Self::Character,
+            FileKind::Symlink => Self::Symlink,
+            FileKind::Socket => Self::Socket,
+            FileKind::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<WccData> for Wcc {
+    fn from(wcc: WccData) -> Self {
+        let before = wcc.before.map(|before| Before {
+            size: before.size,
+            mtime: before.mtime.into(),
+            ctime: before.ctime.into(),
+        });
+        Self {
+            before,
+            after: wcc.after.map(Attributes::from),
+        }
+    }
+}
+
+impl From<SetTime> for nfs3::SetTime {
+    fn from(set: SetTime) -> Self {
+        match set {
+            SetTime::Keep => Self::Keep,
+            SetTime::ServerTime => Self::ServerTime,
+            SetTime::Time(time) => Self::ClientTime(time.into()),
+        }
+    }
+}
+
+impl From<SetAttributes> for Sattr {
+    fn from(set: SetAttributes) -> Self {
+        Self {
+            mode: set.mode,
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            atime: set.atime.into(),
+            mtime: set.mtime.into(),
+        }
+    }
+}
+
+impl From<Stability> for nfs3::Stability {
+    fn from(stability: Stability) -> Self {
+        match stability {
+            Stability::Unstable => Self::Unstable,
+            Stability::DataSync => Self::DataSync,
+            Stability::FileSync => Self::FileSync,
+        }
+    }
+}
+
+impl From<nfs3::Stability> for Stability {
+    fn from(stability: nfs3::Stability) -> Self {
+        match stability {
+            nfs3::Stability::Unstable => Self::Unstable,
+            nfs3::Stability::DataSync => Self::DataSync,
+            nfs3::Stability::FileSync => Self::FileSync,
+        }
+    }
+}
+
+impl From<Device> for nfs3::Device {
+    fn from(device: Device) -> Self {
+        Self {
+            major: device.major,
+            minor: device.minor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_the_protocol_cannot_say_become_the_nearest() {
+        let nfs = |seconds, nanoseconds| NfsTime::from(Timestamp { seconds, nanoseconds });
+        assert_eq!(
+            nfs(-1, 5),
+            NfsTime {
+                seconds: 0,
+                nanoseconds: 5
+            }
+        );
+        assert_eq!(
+            nfs(1 << 40, 5),
+            NfsTime {
+                seconds: u32::MAX,
+                nanoseconds: 5
+            }
+        );
+        let odd = Timestamp::from(NfsTime {
+            seconds: 1,
+            nanoseconds: u32::MAX,
+        });
+        assert_eq!(
+            odd,
+            Timestamp {
+                seconds: 1,
+                nanoseconds: NANOSECONDS_MAX
+            }
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! READDIR and READDIRPLUS (RFC 1813 §3.3.16, 3.3.17).
+
+use curt_proto::nfs3::{
+    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, FileHandle, Outcome, Procedure,
+    ReaddirArguments, ReaddirOk, ReaddirPlusArguments,
+};
+use curt_rpc::client::CallError;
+use curt_xdr::{Decode, DecodeError};
+
+use super::{RESULTS_SMALL, read_results, send};
+use crate::plan::{Answer, Asker, Attributes, ListedName, ListedPage, Wire};
+
+/// READDIR: names of a directory that follow `cookie`, in results of `count` bytes at most. `about` is the directory.
+///
+/// # Errors
+/// No answer, or one that makes no sense: names that no directory can hold.
+pub fn readdir(
+    wire: &Wire,
+    asker: Asker<'_>,
+    directory: &FileHandle,
+    cookie: u64,
+    verifier: CookieVerifier,
+    count: u32,
+) -> Result<Answer<ListedPage, Option<Attributes>>, CallError> {
+    let procedure = Procedure::Readdir;
+    let arguments = ReaddirArguments {
+        directory: *directory,
+        cookie: Cookie(cookie),
+        verifier,
+        count,
+    };
+    let incoming = send(wire, asker, procedure, &arguments, &[], results_max(count))?;
+    let outcome: Outcome<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>> =
+        read_results(wire, procedure, incoming.reply.results())?;
+    let (outcome, about) = match outcome {
+        Outcome::Ok(ok) => {
+            let attributes = ok.attributes.map(Attributes::from);
+            let page = page(ok, |entry| ListedName {
+                fileid: entry.fileid.0,
+                name: entry.name.bytes().into(),
+                cookie: entry.cookie.0,
+                handle: None,
+                attributes: None,
+            });
+            (
+                Ok(page.map_err(|error| wire.malformed(procedure.name(), error))?),
+                attributes,
+            )
+        }
+        Outcome::Failed(status, fattr) => (Err(status), fattr.map(Attributes::from)),
+    };
+    Ok(Answer {
+        sent_at: incoming.sent_at,
+        outcome,
+        about,
+    })
+}
+
+/// READDIRPLUS: as READDIR, with attributes and handles.
+///
+/// # Errors
+/// No answer, or one that makes no sense: names that no directory can hold.
+pub fn readdirplus(
+    wire: &Wire,
+    asker: Asker<'_>,
+    directory: &FileHandle,
+    cookie: u64,
+    verifier: CookieVerifier,
+    count: u32,
+) -> Result<Answer<ListedPage, Option<Attributes>>, CallError> {
+    let procedure = Procedure::ReaddirPlus;
+    let (directory_count, max_count) = (count, count);
+    let arguments = ReaddirPlusArguments {
+        directory: *directory,
+        cookie: Cookie(cookie),
+        verifier,
+        directory_count,
+        max_count,
+    };
+    let incoming = send(wire, asker, procedure, &arguments, &[], results_max(count))?;
+    let outcome: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
+        read_results(wire, procedure, incoming.reply.results())?;
+    let (outcome, about) = match outcome {
+        Outcome::Ok(ok) => {
+            let attributes = ok.attributes.map(Attributes::from);
+            let page = page(ok, |entry| ListedName {
+                fileid: entry.fileid.0,
+                name: entry.name.bytes().into(),
+                cookie: entry.cookie.0,
+                handle: entry.handle,
+                attributes: entry.attributes.map(Attributes::from),
+            });
+            (
+                Ok(page.map_err(|error| wire.malformed(procedure.name(), error))?),
+                attributes,
+            )
+        }
+        Outcome::Failed(status, fattr) => (Err(status), fattr.map(Attributes::from)),
+    };
+    Ok(Answer {
+        sent_at: incoming.sent_at,
+        outcome,
+        about,
+    })
+}
+
+/// What may come back when `count` bytes were asked for: servers have been seen to count less than all of it.
+fn results_max(count: u32) -> usize {
+    usize::try_from(count)
+        .unwrap_or(usize::MAX)
+        .saturating_mul(2)
+        .saturating_add(RESULTS_SMALL)
+}
+
+fn page<'a, E: Decode<'a>>(
+    ok: ReaddirOk<'a, E>,
+    listed: impl Fn(E) -> ListedName,
+) -> Result<ListedPage, DecodeError> {
+    let mut entries = ok.entries;
+    let mut names = Vec::new();
+    for entry in entries.by_ref() {
+        let name = listed(entry?);
+        if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+            let length = u32::try_from(name.name.len()).unwrap_or(u32::MAX);
+            return Err(DecodeError::BadValue {
+                name: "a name of so many bytes",
+                value: length,
+            });
+        }
+        names.push(name);
+    }
+    let end = entries.eof().ok_or(DecodeError::Short)?;
+    Ok(ListedPage {
+        verifier: ok.verifier,
+        names,
+        end,
+    })
+}

@@ -1,0 +1,119 @@
+//! NFS version 3 (RFC 1813): one function per procedure.
+//!
+//! Owns the making of arguments and the reading of results. Each function sends one request, waits while the server says
+//! JUKEBOX, and returns what came back as plain values, refusals included. What a server sends and cannot mean is
+//! [`CallError::Malformed`], with one log line. Must not know what anything is asked for.
+
+mod convert;
+mod file_system;
+mod listing;
+mod names;
+mod objects;
+mod transfer;
+
+use std::time::Instant;
+
+use curt_proto::nfs3::{Outcome, PROGRAM, Procedure, Status, VERSION};
+use curt_rpc::client::CallError;
+use curt_xdr::{Decode, DecodeError, Encode, decode_all};
+
+use super::{
+    Answer, Asker, Wire,
+    wire::{Incoming, Outgoing},
+};
+
+pub use file_system::{fsinfo, fsstat, pathconf};
+pub use listing::{readdir, readdirplus};
+pub use names::{create, link, lookup, mkdir, mknod, remove, rename, rmdir, symlink};
+pub use objects::{access, getattr, null, readlink, setattr};
+pub use transfer::{ReadData, commit, read, write};
+
+/// Results without data, names or targets are never longer, in bytes: two handles and four sets of attributes.
+const RESULTS_SMALL: usize = 1024;
+
+/// Results with one name or target are never longer, in bytes.
+const RESULTS_NAME: usize = 66 * 1024;
+
+fn send(
+    wire: &Wire,
+    asker: Asker<'_>,
+    procedure: Procedure,
+    arguments: &(dyn Encode + Sync),
+    bulk: &[u8],
+    results_max: usize,
+) -> Result<Incoming, CallError> {
+    let outgoing = Outgoing {
+        program: PROGRAM,
+        version: VERSION,
+        procedure: procedure.number(),
+        arguments,
+        bulk,
+        results_max,
+        busy: Status::Jukebox.number(),
+    };
+    wire.call(asker, outgoing)
+}
+
+/// Sends a request whose results are small, and makes an answer of them: `success` of what comes with OK, `failure` of what
+/// comes with any other status.
+fn ask<T, F, R, A>(
+    wire: &Wire,
+    asker: Asker<'_>,
+    procedure: Procedure,
+    arguments: &(dyn Encode + Sync),
+    success: impl FnOnce(T) -> (R, A),
+    failure: impl FnOnce(F) -> A,
+) -> Result<Answer<R, A>, CallError>
+where
+    T: for<'a> Decode<'a>,
+    F: for<'a> Decode<'a>,
+{
+    let incoming = send(wire, asker, procedure, arguments, &[], RESULTS_SMALL)?;
+    let outcome: Outcome<T, F> = read_results(wire, procedure, incoming.reply.results())?;
+    Ok(answer(incoming.sent_at, outcome, success, failure))
+}
+
+fn read_results<'a, T: Decode<'a>>(
+    wire: &Wire,
+    procedure: Procedure,
+    results: &'a [u8],
+) -> Result<T, CallError> {
+    decode_all(results).map_err(|error| wire.malformed(procedure.name(), error))
+}
+
+fn answer<T, F, R, A>(
+    sent_at: Instant,
+    outcome: Outcome<T, F>,
+    success: impl FnOnce(T) -> (R, A),
+    failure: impl FnOnce(F) -> A,
+) -> Answer<R, A> {
+    match outcome.into_result() {
+        Ok(value) => {
+            let (result, about) = success(value);
+            Answer {
+                sent_at,
+                outcome: Ok(result),
+                about,
+            }
+        }
+        Err((status, failed)) => Answer {
+            sent_at,
+            outcome: Err(status),
+            about: failure(failed),
+        },
+    }
+}
+
+/// The answer to a request that cannot be sent, as a server would give it.
+fn refusal<R, A: Default>(wire: &Wire, status: Status) -> Answer<R, A> {
+    Answer {
+        sent_at: wire.now(),
+        outcome: Err(status),
+        about: A::default(),
+    }
+}
+
+/// A value that its type allows and its place does not.
+fn nonsense(wire: &Wire, procedure: Procedure, name: &'static str, value: u32) -> CallError {
+    wire.malformed(procedure.name(), DecodeError::BadValue { name, value })
+}

@@ -1,0 +1,104 @@
+//! NULL, GETATTR, SETATTR, ACCESS and READLINK (RFC 1813 §3.3.0 to 3.3.2, 3.3.4, 3.3.5).
+
+use curt_proto::nfs3::{
+    AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, NfsTime, Outcome, Procedure, ReadlinkOk,
+    SetattrArguments, WccData,
+};
+use curt_rpc::client::CallError;
+
+use super::{RESULTS_NAME, answer, ask, read_results, send};
+use crate::plan::{Answer, Asker, Attributes, SetAttributes, Timestamp, Wcc, Wire};
+
+/// NULL: asks whether the server answers at all.
+///
+/// # Errors
+/// No answer.
+pub fn null(wire: &Wire, asker: Asker<'_>) -> Result<(), CallError> {
+    let incoming = send(wire, asker, Procedure::Null, &(), &[], 0)?;
+    read_results(wire, Procedure::Null, incoming.reply.results())
+}
+
+/// GETATTR: the attributes of an object.
+///
+/// # Errors
+/// No answer, or one that makes no sense.
+pub fn getattr(
+    wire: &Wire,
+    asker: Asker<'_>,
+    object: &FileHandle,
+) -> Result<Answer<Attributes, ()>, CallError> {
+    ask(
+        wire,
+        asker,
+        Procedure::Getattr,
+        object,
+        |fattr: Fattr| (fattr.into(), ()),
+        |(): ()| (),
+    )
+}
+
+/// SETATTR: sets attributes; with `guard` only if the object's ctime is still that.
+///
+/// # Errors
+/// No answer, or one that makes no sense.
+pub fn setattr(
+    wire: &Wire,
+    asker: Asker<'_>,
+    object: &FileHandle,
+    set: &SetAttributes,
+    guard: Option<Timestamp>,
+) -> Result<Answer<(), Wcc>, CallError> {
+    let guard = guard.map(NfsTime::from);
+    let arguments = SetattrArguments {
+        object: *object,
+        attributes: (*set).into(),
+        guard,
+    };
+    let success = |wcc: WccData| ((), wcc.into());
+    ask(
+        wire,
+        asker,
+        Procedure::Setattr,
+        &arguments,
+        success,
+        |wcc: WccData| wcc.into(),
+    )
+}
+
+/// ACCESS: which of the rights in `mask` (RFC 1813 §3.3.4, ACCESS3_READ and so on) the asker has.
+///
+/// # Errors
+/// No answer, or one that makes no sense.
+pub fn access(
+    wire: &Wire,
+    asker: Asker<'_>,
+    object: &FileHandle,
+    mask: u32,
+) -> Result<Answer<u32, Option<Attributes>>, CallError> {
+    let arguments = AccessArguments {
+        object: *object,
+        access: AccessMask(mask),
+    };
+    // A right that was not asked about is not granted by an answer.
+    let success = |ok: AccessOk| (ok.access.0 & mask, ok.attributes.map(Attributes::from));
+    let failure = |fattr: Option<Fattr>| fattr.map(Attributes::from);
+    ask(wire, asker, Procedure::Access, &arguments, success, failure)
+}
+
+/// READLINK: where a symbolic link leads.
+///
+/// # Errors
+/// No answer, or one that makes no sense.
+pub fn readlink(
+    wire: &Wire,
+    asker: Asker<'_>,
+    link: &FileHandle,
+) -> Result<Answer<Box<[u8]>, Option<Attributes>>, CallError> {
+    let incoming = send(wire, asker, Procedure::Readlink, link, &[], RESULTS_NAME)?;
+    let outcome: Outcome<ReadlinkOk<'_>, Option<Fattr>> =
+        read_results(wire, Procedure::Readlink, incoming.reply.results())?;
+    let success = |ok: ReadlinkOk<'_>| (ok.target.bytes().into(), ok.attributes.map(Attributes::from));
+    Ok(answer(incoming.sent_at, outcome, success, |fattr| {
+        fattr.map(Attributes::from)
+    }))
+}

@@ -1,0 +1,175 @@
+//! READ, WRITE and COMMIT (RFC 1813 §3.3.6, 3.3.7, 3.3.21).
+
+use curt_proto::nfs3::{
+    CommitArguments, CommitOk, Fattr, FileHandle, Outcome, Procedure, ReadArguments, ReadFailed, ReadOk,
+    WccData, WriteHead, WriteOk, WriteVerifier,
+};
+use curt_rpc::client::{CallError, Reply};
+
+use super::{RESULTS_SMALL, answer, ask, nonsense, read_results, send};
+use crate::{
+    data::Shared,
+    plan::{Answer, Asker, Attributes, Stability, Wcc, Wire, Written},
+};
+
+/// What READ brings besides the data, in bytes: status, attributes, count, end, length.
+const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
+
+/// Data shorter than this are copied out of their reply, whose buffer may be much larger, in bytes.
+const COPY_MAX: usize = 64 * 1024;
+
+/// The result of a READ.
+#[derive(Clone, Debug)]
+pub struct ReadData {
+    /// The bytes: as many as were asked for, or fewer; none only at the end.
+    pub bytes: Shared,
+    /// The file ends behind them.
+    pub end: bool,
+}
+
+/// A reply, of which only the data are looked at.
+struct ReplyData {
+    reply: Reply,
+    start: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for ReplyData {
+    fn as_ref(&self) -> &[u8] {
+        &self.reply.results()[self.start..self.start + self.length]
+    }
+}
+
+/// READ: up to `count` bytes of a file. `about` is the file.
+///
+/// # Errors
+/// No answer, or one that makes no sense: more bytes than were asked for, or none though the file does not end.
+pub fn read(
+    wire: &Wire,
+    asker: Asker<'_>,
+    file: &FileHandle,
+    offset: u64,
+    count: u32,
+) -> Result<Answer<ReadData, Option<Attributes>>, CallError> {
+    let arguments = ReadArguments {
+        file: *file,
+        offset,
+        count,
+    };
+    let asked = usize::try_from(count).unwrap_or(usize::MAX);
+    let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
+    let incoming = send(wire, asker, Procedure::Read, &arguments, &[], results_max)?;
+    let results = incoming.reply.results();
+    let outcome: Outcome<ReadOk<'_>, ReadFailed> = read_results(wire, Procedure::Read, results)?;
+    let success = |ok: ReadOk<'_>| {
+        (
+            (ok.data.bytes().len(), ok.eof, ok.count),
+            ok.attributes.map(Attributes::from),
+        )
+    };
+    let failure = |failed: ReadFailed| failed.attributes.map(Attributes::from);
+    let Answer {
+        sent_at,
+        outcome,
+        about,
+    } = answer(incoming.sent_at, outcome, success, failure);
+    let (length, end) = match outcome {
+        Err(status) => {
+            return Ok(Answer {
+                sent_at,
+                outcome: Err(status),
+                about,
+            });
+        }
+        Ok((length, end, said)) => {
+            if length > asked || usize::try_from(said) != Ok(length) || (length == 0 && !end && count > 0) {
+                return Err(nonsense(wire, Procedure::Read, "READ3resok.count", said));
+            }
+            (length, end)
+        }
+    };
+    // The data come last and are padded to a multiple of four.
+    let start = results.len() - length.next_multiple_of(4);
+    let data = ReplyData {
+        reply: incoming.reply,
+        start,
+        length,
+    };
+    let bytes = if length < COPY_MAX {
+        Shared::new(data.as_ref().to_vec())
+    } else {
+        Shared::new(data)
+    };
+    Ok(Answer {
+        sent_at,
+        outcome: Ok(ReadData { bytes, end }),
+        about,
+    })
+}
+
+/// WRITE: puts `bytes` at `offset`, as safely as `stability` says or safer. `about` is the file.
+///
+/// # Errors
+/// No answer, or one that makes no sense: more bytes than were sent, or none.
+pub fn write(
+    wire: &Wire,
+    asker: Asker<'_>,
+    file: &FileHandle,
+    offset: u64,
+    stability: Stability,
+    bytes: &[u8],
+) -> Result<Answer<Written, Wcc>, CallError> {
+    let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let head = WriteHead {
+        file: *file,
+        offset,
+        count,
+        stability: stability.into(),
+    };
+    let incoming = send(wire, asker, Procedure::Write, &head, bytes, RESULTS_SMALL)?;
+    let outcome: Outcome<WriteOk, WccData> = read_results(wire, Procedure::Write, incoming.reply.results())?;
+    if let Outcome::Ok(ok) = &outcome
+        && (ok.count > count || (ok.count == 0 && count > 0))
+    {
+        return Err(nonsense(wire, Procedure::Write, "WRITE3resok.count", ok.count));
+    }
+    let success = |ok: WriteOk| {
+        let written = Written {
+            count: ok.count,
+            stability: ok.committed.into(),
+            verifier: ok.verifier,
+        };
+        (written, ok.wcc.into())
+    };
+    Ok(answer(incoming.sent_at, outcome, success, Wcc::from))
+}
+
+/// COMMIT: has all of a file that was written UNSTABLE on disk. `about` is the file.
+///
+/// # Errors
+/// No answer, or one that makes no sense.
+pub fn commit(
+    wire: &Wire,
+    asker: Asker<'_>,
+    file: &FileHandle,
+) -> Result<Answer<WriteVerifier, Wcc>, CallError> {
+    let arguments = CommitArguments {
+        file: *file,
+        offset: 0,
+        count: 0,
+    };
+    let success = |ok: CommitOk| (ok.verifier, ok.wcc.into());
+    ask(
+        wire,
+        asker,
+        Procedure::Commit,
+        &arguments,
+        success,
+        |wcc: WccData| wcc.into(),
+    )
+}
+
+const _: () = assert!(
+    READ_HEAD == 4 + 4 + Fattr::ENCODED + 12,
+    "attributes are 84 bytes on the wire"
+);

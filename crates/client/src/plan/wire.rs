@@ -1,0 +1,203 @@
+//! One request to the server of a mount, in any protocol version.
+//!
+//! Owns what all requests have in common: dating by when they were sent, counting, and patience with a server that asks for
+//! it. The transport counts what it sends again; here each request counts as sent once. Must not know what a request means beyond the status it begins with.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use curt_rpc::{
+    auth::Credential,
+    client::{CallError, Interrupt, Reply, Request, Transport},
+};
+use curt_xdr::{DecodeError, Encode};
+
+use super::statistics::{ProcedureStatistics, Statistics};
+use crate::environment::Clock;
+
+/// Who asks, and how the asking is called off.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// In whose name.
+    pub credential: &'a Credential,
+    /// Ends the wait.
+    pub interrupt: &'a Interrupt,
+}
+
+/// The way to the server.
+pub struct Wire {
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    statistics: Statistics,
+}
+
+/// One call, as far as any program has it.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'a> {
+    pub(super) program: u32,
+    pub(super) version: u32,
+    pub(super) procedure: u32,
+    pub(super) arguments: &'a (dyn Encode + Sync),
+    /// Data that end the arguments.
+    pub(super) bulk: &'a [u8],
+    /// Bytes of results at most.
+    pub(super) results_max: usize,
+    /// The status by which the server says "later", which is then asked again.
+    pub(super) busy: u32,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) reply: Reply,
+    pub(super) sent_at: Instant,
+}
+
+/// Arguments that know afterwards how long they were.
+struct Measured<'a> {
+    arguments: &'a (dyn Encode + Sync),
+    length: AtomicU64,
+}
+
+impl Encode for Measured<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let before = out.len();
+        self.arguments.encode(out);
+        self.length.store((out.len() - before) as u64, Relaxed);
+    }
+}
+
+/// The first wait when the server says that it is busy (JUKEBOX: it may have to fetch a tape).
+const BUSY_FIRST: Duration = Duration::from_millis(100);
+
+/// Waits double up to this.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+
+impl Wire {
+    /// The way that `transport` offers.
+    #[must_use]
+    pub fn new(transport: Arc<dyn Transport>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            transport,
+            clock,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// What was sent so far.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// What carries the requests.
+    #[must_use]
+    pub fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
+    /// The present, by the clock that dates requests.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Sends a request until the server has time for it.
+    pub(super) fn call(&self, asker: Asker<'_>, outgoing: Outgoing<'_>) -> Result<Incoming, CallError> {
+        let began = self.clock.now();
+        let mut sent_at = began;
+        let mut wait = BUSY_FIRST;
+        loop {
+            let result = self.call_once(asker, outgoing, began, sent_at);
+            let is_busy = |reply: &Reply| reply.results().first_chunk() == Some(&outgoing.busy.to_be_bytes());
+            match result {
+                Ok(reply) if is_busy(&reply) => {
+                    self.clock.pause(wait, asker.interrupt);
+                    if asker.interrupt.is_raised() {
+                        return Err(CallError::Interrupted);
+                    }
+                    wait = (wait * 2).min(BUSY_MAX);
+                    sent_at = self.clock.now();
+                }
+                Ok(reply) => return Ok(Incoming { reply, sent_at }),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn call_once(
+        &self,
+        asker: Asker<'_>,
+        outgoing: Outgoing<'_>,
+        began: Instant,
+        sent_at: Instant,
+    ) -> Result<Reply, CallError> {
+        let Outgoing {
+            program,
+            version,
+            procedure,
+            arguments,
+            bulk,
+            results_max,
+            busy: _,
+        } = outgoing;
+        let credential = asker.credential;
+        let arguments = Measured {
+            arguments,
+            length: AtomicU64::new(0),
+        };
+        let request = Request {
+            program,
+            version,
+            procedure,
+            credential,
+            arguments: &arguments,
+            bulk,
+            results_max,
+        };
+        let result = self.transport.call(&request, asker.interrupt);
+        let now = self.clock.now();
+        let refused = match &result {
+            Ok(reply) => reply
+                .results()
+                .first_chunk()
+                .is_some_and(|status| *status != [0; 4]),
+            Err(_) => true,
+        };
+        self.statistics.add(
+            procedure,
+            &ProcedureStatistics {
+                operations: 1,
+                transmissions: 1,
+                timeouts: u64::from(matches!(result, Err(CallError::TimedOut { .. }))),
+                bytes_sent: arguments.length.load(Relaxed) + bulk.len() as u64,
+                bytes_received: result.as_ref().map_or(0, |reply| reply.results().len() as u64),
+                queue: Duration::ZERO,
+                round_trip: now.saturating_duration_since(sent_at),
+                execution: now.saturating_duration_since(began),
+                errors: u64::from(refused),
+            },
+        );
+        result
+    }
+
+    /// Says once per reply that it made no sense, and gives the error for it.
+    pub(super) fn malformed(&self, procedure: &str, error: DecodeError) -> CallError {
+        tracing::warn!(procedure, %error, "the server's reply makes no sense");
+        CallError::Malformed(error)
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire")
+            .field("operations", &self.statistics.operations())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,253 @@
+//! Threads for work that nobody waits for, and the real clock.
+//!
+//! Owns the only threads that this crate starts. They are started when there is work and none of them is idle, up to a
+//! bound, and end after a while without work. Delayed tasks are kept by one more thread while there are any.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::{Arc, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use curt_rpc::client::Interrupt;
+use parking_lot::{Condvar, Mutex};
+
+use crate::environment::{Background, Clock, Task};
+
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The system's monotonic clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn pause(&self, duration: Duration, interrupt: &Interrupt) {
+        let _ = interrupt.wait_for(duration);
+    }
+}
+
+/// A bounded number of threads that run tasks in order. Tasks still waiting when this is dropped are run.
+pub struct Threads {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    work: Mutex<Work>,
+    has_task: Condvar,
+    has_timer: Condvar,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Work {
+    tasks: VecDeque<Task>,
+    threads: usize,
+    idle: usize,
+    timers: BTreeMap<(Instant, u64), Task>,
+    timers_set: u64,
+    timer_runs: bool,
+    closed: bool,
+}
+
+impl Threads {
+    /// At most `threads_max` (at least 1) threads at a time.
+    #[must_use]
+    pub fn new(threads_max: usize) -> Self {
+        let shared = Shared {
+            work: Mutex::default(),
+            has_task: Condvar::new(),
+            has_timer: Condvar::new(),
+            threads_max: threads_max.max(1),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+}
+
+impl Background for Threads {
+    fn spawn(&self, task: Task) {
+        Shared::spawn(&self.shared, task);
+    }
+
+    fn spawn_after(&self, delay: Duration, task: Task) {
+        let mut work = self.shared.work.lock();
+        work.timers_set += 1;
+        let due = (Instant::now() + delay, work.timers_set);
+        work.timers.insert(due, task);
+        if !std::mem::replace(&mut work.timer_runs, true) {
+            let shared = Arc::downgrade(&self.shared);
+            let started = thread::Builder::new()
+                .name("curt-timer".into())
+                .spawn(move || keep_time(&shared));
+            if let Err(error) = started {
+                work.timer_runs = false;
+                tracing::warn!(%error, "no thread for delayed work");
+            }
+        }
+        drop(work);
+        self.shared.has_timer.notify_one();
+    }
+}
+
+impl Shared {
+    fn spawn(self: &Arc<Self>, task: Task) {
+        let mut work = self.work.lock();
+        work.tasks.push_back(task);
+        // Each task in line may count on one idle thread.
+        if work.tasks.len() > work.idle && work.threads < self.threads_max {
+            work.threads += 1;
+            let shared = Arc::clone(self);
+            let started = thread::Builder::new()
+                .name("curt-behind".into())
+                .spawn(move || run(&shared));
+            if let Err(error) = started {
+                work.threads -= 1;
+                let rescue = if work.threads == 0 {
+                    work.tasks.pop_back()
+                } else {
+                    None
+                };
+                drop(work);
+                tracing::warn!(%error, "no thread for work behind: it is done at once");
+                if let Some(task) = rescue {
+                    task();
+                }
+                return;
+            }
+        }
+        drop(work);
+        self.has_task.notify_one();
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut work = shared.work.lock();
+    loop {
+        if let Some(task) = work.tasks.pop_front() {
+            drop(work);
+            task();
+            work = shared.work.lock();
+            continue;
+        }
+        work.idle += 1;
+        let timed_out = !work.closed && shared.has_task.wait_for(&mut work, IDLE).timed_out();
+        work.idle -= 1;
+        if work.tasks.is_empty() && (timed_out || work.closed) {
+            work.threads -= 1;
+            return;
+        }
+    }
+}
+
+/// Moves delayed tasks to the others when they are due, until there are none.
+fn keep_time(shared: &Weak<Shared>) {
+    while let Some(shared) = shared.upgrade() {
+        let mut work = shared.work.lock();
+        let Some((&(due, number), _)) = work.timers.first_key_value() else {
+            work.timer_runs = false;
+            return;
+        };
+        if work.closed {
+            work.timer_runs = false;
+            return;
+        }
+        if due <= Instant::now() {
+            let task = work.timers.remove(&(due, number));
+            drop(work);
+            if let Some(task) = task {
+                Shared::spawn(&shared, task);
+            }
+        } else {
+            let _ = shared.has_timer.wait_until(&mut work, due);
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let mut work = self.shared.work.lock();
+        work.closed = true;
+        work.timers.clear();
+        drop(work);
+        self.shared.has_task.notify_all();
+        self.shared.has_timer.notify_all();
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let work = self.shared.work.lock();
+        f.debug_struct("Threads")
+            .field("threads", &work.threads)
+            .field("waiting", &work.tasks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn tasks_run_side_by_side_up_to_the_bound() {
+        let threads = Threads::new(3);
+        let (met, meeting) = mpsc::channel();
+        let barrier = Arc::new(std::sync::Barrier::new(3));
+        for _ in 0..3 {
+            let (met, barrier) = (met.clone(), Arc::clone(&barrier));
+            threads.spawn(Box::new(move || {
+                barrier.wait();
+                met.send(()).expect("the test waits");
+            }));
+        }
+        for _ in 0..3 {
+            meeting.recv_timeout(SOON).expect("three tasks meet");
+        }
+        assert!(threads.shared.work.lock().threads <= 3);
+    }
+
+    #[test]
+    fn more_tasks_than_threads_are_all_run() {
+        let threads = Threads::new(1);
+        let (done, all) = mpsc::channel();
+        for number in 0..100 {
+            let done = done.clone();
+            threads.spawn(Box::new(move || done.send(number).expect("the test waits")));
+        }
+        for number in 0..100 {
+            assert_eq!(all.recv_timeout(SOON), Ok(number));
+        }
+    }
+
+    #[test]
+    fn delayed_tasks_run_in_the_order_of_their_times() {
+        let threads = Threads::new(1);
+        let (done, all) = mpsc::channel();
+        for delay in [30, 10, 20] {
+            let done = done.clone();
+            let task = move || done.send(delay).expect("the test waits");
+            threads.spawn_after(Duration::from_millis(delay), Box::new(task));
+        }
+        let order: Vec<u64> = (0..3).map(|_| all.recv_timeout(SOON).expect("all run")).collect();
+        assert_eq!(order, [10, 20, 30]);
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_interrupted() {
+        let interrupt = Interrupt::new();
+        interrupt.raise();
+        SystemClock.pause(SOON, &interrupt);
+    }
+}
