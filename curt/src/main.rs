@@ -1,5 +1,7 @@
 //! Curt: NFS that says less. One file per subcommand; this one only chooses.
 
+mod bench;
+mod demo;
 mod logs;
 mod mount;
 mod stat;
@@ -20,10 +22,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Replay a recorded workload with four sets of mount options and compare what was sent: about a minute
+    Demo(demo::DemoArguments),
     /// Mount an export of an NFS server
     Mount(mount::MountArguments),
     /// Show what mounts did: requests per procedure, what was answered from memory, options in force
     Stat(stat::StatArguments),
+    /// Measure what things cost, in requests and in time
+    Bench(bench::BenchArguments),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +40,8 @@ fn main() -> ExitCode {
     match Cli::parse_from(arguments).command {
         Command::Mount(arguments) => mount::run(arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     }
 }
 

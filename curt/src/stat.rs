@@ -85,7 +85,7 @@ fn mount(report: &MountReport, all: bool) -> String {
 }
 
 /// nfsstat's blocks: a line of names, a line of counts with their percentage.
-fn requests(counters: &ClientSnapshot, version: &str) -> String {
+pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     const COLUMNS: usize = 6;
     let total = counters.requests.total();
     let retransmissions = counters.events.value(curt_trace::ClientCounter::RpcRetransmit);

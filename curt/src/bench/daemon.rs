@@ -1,0 +1,118 @@
+//! Processes of this program that a benchmark starts, and what they said if they fail.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::sys::end_with_parent;
+
+/// How long a process has to end after SIGTERM: a mount may have to write data back.
+const GRACE: Duration = Duration::from_secs(40);
+/// How often a condition is looked at again.
+const POLL: Duration = Duration::from_millis(10);
+
+/// This program, to be started again.
+pub(super) fn own_program() -> Command {
+    // Not the path: the file may have been replaced since, or lie where another user cannot reach it.
+    Command::new("/proc/self/exe")
+}
+
+/// Waits until `condition` gives something.
+pub(super) fn until<T>(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = condition()? {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            bail!("not within {} s: {what}", limit.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// A process that ends with this value, and also with the thread that started it.
+pub(super) struct Daemon {
+    name: &'static str,
+    child: Child,
+    log: File,
+}
+
+impl Daemon {
+    /// Starts `command`; what it prints is kept for the case that it fails.
+    pub(super) fn start(name: &'static str, command: &mut Command) -> Result<Self> {
+        let log = tempfile::tempfile().context("a temporary file")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log.try_clone()?);
+        let child = end_with_parent(command)
+            .spawn()
+            .with_context(|| format!("starting {name}"))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// Waits until `condition` gives something; ends early where the process does.
+    pub(super) fn until<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut condition: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let waited = until(what, limit, || match self.child.try_wait()? {
+            Some(status) => bail!("{} ended: {status}", self.name),
+            None => condition(),
+        });
+        waited.map_err(|error| error.context(self.said()))
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it by SIGTERM.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        }
+        let status: ExitStatus = until(&format!("{} ends", self.name), GRACE, || {
+            Ok(self.child.try_wait()?)
+        })?;
+        if !status.success() {
+            let said = self.said();
+            bail!("{} ended with {status}: {said}", self.name);
+        }
+        Ok(())
+    }
+
+    fn said(&mut self) -> String {
+        let mut text = Vec::new();
+        // What cannot be read back only makes the message poorer.
+        let _ = self.log.rewind().and_then(|()| self.log.read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        if text.trim().is_empty() {
+            format!("{} said nothing", self.name)
+        } else {
+            format!("{} said:\n{}", self.name, text.trim_end())
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.stop().is_err() {
+            // Nothing is left to do if even that fails.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

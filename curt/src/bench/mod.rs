@@ -1,0 +1,112 @@
+//! `curt bench`: what things cost, in requests and in time.
+
+mod daemon;
+mod floor;
+mod fuse;
+mod memory;
+mod names;
+mod read;
+mod sys;
+mod times;
+pub(crate) mod workload;
+pub(crate) mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use curt_bench::workload::Workload;
+use serde_json::json;
+
+use self::times::{Compared, Machine};
+
+/// What `curt bench` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Five views of a web application's main page, one second apart: requests
+    Page(workload::WorkloadArguments),
+    /// The build of a C program: requests
+    Build(workload::WorkloadArguments),
+    /// GETATTR through a mount beside a bare FUSE loop that asks an echo server: time
+    Fuse(fuse::FuseArguments),
+    /// Read a large file cold, and write and fsync one, beside nfs-cat and nfs-cp of libnfs: throughput
+    Read(read::ReadArguments),
+    /// Names that are known to be there and to be missing, asked again: operations per second
+    Names(names::NamesArguments),
+    /// What a mount's daemon needs to know a million names: memory
+    Memory(memory::MemoryArguments),
+    /// Perform a workload below a directory and say so in JSON, as the process that is measured
+    #[command(hide = true)]
+    Perform {
+        workload: Workload,
+        directory: PathBuf,
+        pause: f64,
+    },
+    /// Answer the bare FUSE loop's calls
+    #[command(hide = true)]
+    Echo { port: u16 },
+    /// Mount the bare FUSE loop
+    #[command(hide = true)]
+    Floor { directory: PathBuf, port: u16 },
+}
+
+/// Runs `curt bench`.
+pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
+    match bench(&arguments.bench) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("curt bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(bench: &Bench) -> Result<bool> {
+    match bench {
+        Bench::Page(arguments) => workload::run(Workload::Page, arguments),
+        Bench::Build(arguments) => workload::run(Workload::Build, arguments),
+        Bench::Fuse(arguments) => fuse::run(arguments),
+        Bench::Read(arguments) => read::run(arguments),
+        Bench::Names(arguments) => names::run(arguments),
+        Bench::Memory(arguments) => memory::run(arguments),
+        Bench::Echo { port } => floor::echo(*port).map(|()| true),
+        Bench::Floor { directory, port } => floor::serve(directory, *port).map(|()| true),
+        Bench::Perform {
+            workload,
+            directory,
+            pause,
+        } => {
+            let pause = Duration::try_from_secs_f64(*pause).context("the pause")?;
+            // What was wrong is part of what is said, and no failure of this process.
+            let performed =
+                curt_bench::child::perform(*workload, directory, pause, &mut std::io::stdout().lock());
+            performed.with_context(|| directory.display().to_string())?;
+            Ok(true)
+        }
+    }
+}
+
+/// Prints comparisons, and on which machine they were made.
+fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> {
+    if as_json {
+        println!(
+            "{}",
+            serde_json::to_string(&json!({ "machine": machine, "compared": compared }))?
+        );
+        return Ok(());
+    }
+    println!("{}", machine.line());
+    compared
+        .iter()
+        .for_each(|compared| println!("{}", compared.line()));
+    Ok(())
+}

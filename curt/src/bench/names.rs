@@ -1,0 +1,134 @@
+//! `curt bench names`: how many operations a second on names that are known to be there, and on names that are known to be missing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{AtFlags, CWD, statat};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde_json::json;
+
+use super::times::Machine;
+use super::world::{Mounted, World};
+
+/// What is measured: the kernel may keep names itself, or has to ask the mount's daemon each time.
+const ROWS: [(&str, &str); 2] = [
+    ("names kept by the kernel", "noaccesscheck"),
+    ("names asked of the daemon", "accesscheck,lookupcache=all"),
+];
+
+/// What `curt bench names` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamesArguments {
+    /// How many names of each kind
+    #[arg(long, default_value_t = 10_000)]
+    names: usize,
+    /// For how long each kind is asked
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One kind of names with one set of options.
+#[derive(Debug, Serialize)]
+struct Row {
+    what: String,
+    options: String,
+    per_second: f64,
+    /// Of a hundred operations: how many the daemon was asked.
+    daemon_percent: f64,
+    /// Requests to the server meanwhile.
+    requests: u64,
+}
+
+pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
+    let files = tempfile::tempdir()?;
+    let directory = files.path().join("names");
+    std::fs::create_dir(&directory)?;
+    for number in 0..arguments.names {
+        std::fs::write(directory.join(format!("name-{number}")), "")?;
+    }
+    let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds")?;
+    let mut world = World::serving(files.path())?;
+    let mut rows = Vec::new();
+    for (what, options) in ROWS {
+        let mounted = world.mount("3", options)?;
+        for (kind, exists) in [("stat", true), ("stat of missing", false)] {
+            let name = if exists { "name" } else { "missing" };
+            let at = mounted.directory().join("names");
+            let paths: Vec<_> = (0..arguments.names)
+                .map(|number| at.join(format!("{name}-{number}")))
+                .collect();
+            let (per_second, daemon_percent, requests) = measure(&mounted, &paths, exists, limit)?;
+            rows.push(Row {
+                what: format!("{kind}, {what}"),
+                options: options.to_owned(),
+                per_second,
+                daemon_percent,
+                requests,
+            });
+        }
+        mounted.end()?;
+    }
+    let machine = Machine::this();
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::to_string(&json!({ "machine": machine, "rows": rows }))?
+        );
+        return Ok(true);
+    }
+    println!("{}", machine.line());
+    for Row {
+        what,
+        options,
+        per_second,
+        daemon_percent,
+        requests,
+    } in &rows
+    {
+        println!(
+            "{what} ({options}): {per_second:.0} a second; the daemon was asked for {daemon_percent:.0} %, the server {requests} times"
+        );
+    }
+    Ok(true)
+}
+
+fn measure(mounted: &Mounted, paths: &[PathBuf], exists: bool, limit: Duration) -> Result<(f64, f64, u64)> {
+    // Once around, so that all are known.
+    paths.iter().try_for_each(|path| stat(path, exists))?;
+    let before = mounted.report()?;
+    let start = Instant::now();
+    let mut operations = 0_u32;
+    while start.elapsed() < limit {
+        for path in paths {
+            stat(path, exists)?;
+            operations += 1;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let after = mounted.report()?;
+    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    let daemon = sum(&after.fuse).saturating_sub(sum(&before.fuse));
+    let requests = after.counters.requests.since(&before.counters.requests).total();
+    Ok((
+        f64::from(operations) / seconds,
+        100.0 * daemon as f64 / f64::from(operations),
+        requests,
+    ))
+}
+
+fn stat(path: &Path, exists: bool) -> Result<()> {
+    let result = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+    let wanted = if exists {
+        result.is_ok()
+    } else {
+        result.is_err_and(|error| error == Errno::NOENT)
+    };
+    ensure!(wanted, "{}: {result:?}", path.display());
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! `curt bench read`: a large file through a mount, beside libnfs from the same server.
+//!
+//! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use curt_bench::content::Content;
+
+use super::times::{Compared, Machine, Measured};
+use super::world::World;
+
+/// Bytes of one read(2) or write(2).
+const PIECE_BYTES: usize = 1 << 20;
+/// The file that is read, and what its content follows from.
+const SOURCE: &str = "source";
+
+/// What `curt bench read` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadArguments {
+    /// The file's size in MiB
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Rounds, each of both sides
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Mount options
+    #[arg(long, default_value = "")]
+    options: String,
+    /// Where the server keeps the files; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
+    let own = match &arguments.directory {
+        Some(parent) => tempfile::tempdir_in(parent),
+        None => tempfile::tempdir(),
+    }?;
+    let source = own.path().join(SOURCE);
+    make(&source, arguments.mib)?;
+    // libnfs writes there as whoever runs this, whom the server may take for nobody.
+    let written = own.path().join("written");
+    fs::create_dir(&written)?;
+    fs::set_permissions(&written, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+    fs::set_permissions(own.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let mut world = World::serving(own.path())?;
+    let port = world.port().context("the server was started here")?;
+    let url = |path: &str| {
+        format!(
+            "nfs://127.0.0.1{}/{path}?version=3&nfsport={port}&mountport={port}",
+            own.path().display()
+        )
+    };
+    // Of the first round only the content counts: it is compared.
+    let mounted = world.mount("3", &arguments.options)?;
+    compare(&mounted.directory().join(SOURCE))?;
+    mounted.end()?;
+    let mut rounds: [Vec<f64>; 4] = Default::default();
+    let megabytes = arguments.mib as f64 * 1.048_576;
+    for round in 0..arguments.rounds {
+        let mounted = world.mount("3", &arguments.options)?;
+        rounds[0].push(megabytes / seconds(|| read(&mounted.directory().join(SOURCE)))?);
+        let target = mounted.directory().join(format!("written/mount-{round}"));
+        rounds[2].push(megabytes / seconds(|| make(&target, arguments.mib))?);
+        fs::remove_file(&target)?;
+        mounted.end()?;
+        rounds[1].push(megabytes / seconds(|| libnfs("nfs-cat", &[&url(SOURCE)]))?);
+        let target = format!("written/libnfs-{round}");
+        let from = source.display().to_string();
+        rounds[3].push(megabytes / seconds(|| libnfs("nfs-cp", &[&from, &url(&target)]))?);
+        fs::remove_file(own.path().join(&target))?;
+    }
+    let [read, cat, write, copy] = rounds;
+    let compared = [
+        Compared::new(
+            "cold read",
+            "MB/s",
+            Measured::new("mount", read),
+            Measured::new("nfs-cat", cat),
+        ),
+        Compared::new(
+            "write and fsync",
+            "MB/s",
+            Measured::new("mount", write),
+            Measured::new("nfs-cp", copy),
+        ),
+    ];
+    super::print(arguments.json, &Machine::this(), &compared)?;
+    Ok(true)
+}
+
+fn seconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Writes the file and waits until it is on disk.
+fn make(path: &Path, mib: u64) -> Result<()> {
+    let mut file = File::create(path).with_context(|| path.display().to_string())?;
+    let mut piece = vec![0; PIECE_BYTES];
+    // The content repeats within a piece, so all pieces are alike.
+    Content::of(SOURCE.as_bytes()).fill(0, &mut piece);
+    for _ in 0..mib {
+        file.write_all(&piece)?;
+    }
+    Ok(file.sync_all()?)
+}
+
+fn read(path: &Path) -> Result<()> {
+    let mut file = File::open(path)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    while file.read(&mut piece)? > 0 {}
+    Ok(())
+}
+
+/// Reads the file and compares every byte.
+fn compare(path: &Path) -> Result<()> {
+    let (mut file, content, mut offset) = (File::open(path)?, Content::of(SOURCE.as_bytes()), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let got = file.read(&mut piece)?;
+        if got == 0 {
+            break;
+        }
+        let wrong = content.first_wrong(offset, &piece[..got]);
+        ensure!(
+            wrong.is_none(),
+            "a wrong byte at {}",
+            offset + wrong.unwrap_or(0) as u64
+        );
+        offset += got as u64;
+    }
+    ensure!(offset == file.metadata()?.len(), "the file ended at {offset}");
+    Ok(())
+}
+
+fn libnfs(program: &str, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output = command
+        .output()
+        .with_context(|| format!("{program} (Debian: libnfs-utils)"))?;
+    ensure!(
+        output.status.success(),
+        "{program}: {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Times that are laid side by side: medians of interleaved rounds, and where they were measured.
+
+use serde::Serialize;
+
+/// The median; of an even number the lower middle one. 0 of none.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+        .get(sorted.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(0.0)
+}
+
+/// Two things measured in turns.
+#[derive(Debug, Serialize)]
+pub(super) struct Compared {
+    /// What is compared.
+    pub(super) what: String,
+    /// The unit of the values.
+    pub(super) unit: &'static str,
+    /// Ours: its name and each round's value.
+    pub(super) ours: Measured,
+    /// The reference.
+    pub(super) reference: Measured,
+    /// The median of the rounds' ratios, ours by reference.
+    pub(super) ratio: f64,
+}
+
+/// One side.
+#[derive(Debug, Serialize)]
+pub(super) struct Measured {
+    pub(super) name: String,
+    pub(super) median: f64,
+    pub(super) rounds: Vec<f64>,
+}
+
+impl Measured {
+    pub(super) fn new(name: &str, rounds: Vec<f64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            median: median(&rounds),
+            rounds,
+        }
+    }
+}
+
+impl Compared {
+    /// Rounds that belong together have the same index.
+    pub(super) fn new(what: &str, unit: &'static str, ours: Measured, reference: Measured) -> Self {
+        let ratios: Vec<f64> = ours
+            .rounds
+            .iter()
+            .zip(&reference.rounds)
+            .map(|(ours, reference)| ours / reference)
+            .collect();
+        Self {
+            what: what.to_owned(),
+            unit,
+            ours,
+            reference,
+            ratio: median(&ratios),
+        }
+    }
+
+    /// A line for people.
+    pub(super) fn line(&self) -> String {
+        let spread = |side: &Measured| {
+            let least = side.rounds.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = side.rounds.iter().copied().fold(0.0, f64::max);
+            format!(
+                "{} {:.2} {} ({least:.2} to {most:.2})",
+                side.name, side.median, self.unit
+            )
+        };
+        format!(
+            "{}: {}, {}, ratio {:.2}",
+            self.what,
+            spread(&self.ours),
+            spread(&self.reference),
+            self.ratio
+        )
+    }
+}
+
+/// Where something was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Machine {
+    processor: String,
+    processors: usize,
+    kernel: String,
+    memory_mib: u64,
+}
+
+impl Machine {
+    /// This one.
+    pub(super) fn this() -> Self {
+        let field = |file: &str, name: &str| {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            let value = text
+                .lines()
+                .find(|line| line.starts_with(name))
+                .and_then(|line| line.split_once(':'));
+            value.map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+        };
+        let memory = field("/proc/meminfo", "MemTotal");
+        Self {
+            processor: field("/proc/cpuinfo", "model name"),
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            memory_mib: memory
+                .split(' ')
+                .next()
+                .and_then(|kib| kib.parse::<u64>().ok())
+                .unwrap_or(0)
+                / 1024,
+        }
+    }
+
+    /// A line for people.
+    pub(super) fn line(&self) -> String {
+        let Self {
+            processor,
+            processors,
+            kernel,
+            memory_mib,
+        } = self;
+        format!("{processor}, {processors} processors, {memory_mib} MiB, Linux {kernel}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_rounds_that_belong_together() {
+        let compared = Compared::new(
+            "x",
+            "s",
+            Measured::new("a", vec![2.0, 9.0, 4.0]),
+            Measured::new("b", vec![1.0, 3.0, 4.0]),
+        );
+        assert!((compared.ratio - 2.0).abs() < 1e-9 && (compared.ours.median - 4.0).abs() < 1e-9);
+        assert!(median(&[]).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,253 @@
+//! `curt bench page` and `curt bench build`: a recorded workload on a mount, checked and counted.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use curt_bench::child::{self, User};
+use curt_bench::make;
+use curt_bench::replay::Outcome;
+use curt_bench::report::Report;
+use curt_bench::workload::Workload;
+use curt_mount::control::MountReport;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::daemon::own_program;
+use super::world::{World, cache_directory};
+use crate::stat;
+
+/// Threads that make or compare a tree, where none are asked for: most of their time is waiting.
+const JOBS: usize = 8;
+/// A tree that was made just now is left alone for so long: servers whose times are coarse would else have to be asked again for names that could have
+/// changed within one step of their clock.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// What `curt bench page` and `curt bench build` take.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "JSON: {\"workload\",\"vers\",\"options\",\"server\",\"operations\",\"wrong\",\"seconds\",\"rpc\":{\"LOOKUP\":n,...,\"total\":n}}\n\
+                        Exit status: 0 if every result was right, 1 if not."
+)]
+pub(crate) struct WorkloadArguments {
+    /// The version of NFS
+    #[arg(long, default_value = "3")]
+    vers: String,
+    /// Mount options, such as noaccesscheck,sloppycto=3
+    #[arg(long, default_value = "")]
+    options: String,
+    /// Use this server instead of starting one; the tree has to be at HOST:/PATH
+    #[arg(long, value_name = "HOST:/PATH")]
+    server: Option<String>,
+    /// Make the tree on that server first
+    #[arg(long, requires = "server")]
+    make_tree: bool,
+    /// Where the tree for the own server is kept; default: the cache directory
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    tree: Option<PathBuf>,
+    /// Afterwards also compare every byte of every file through the mount
+    #[arg(long)]
+    compare: bool,
+    /// Threads that make or compare the tree
+    #[arg(long, default_value_t = JOBS)]
+    jobs: usize,
+    /// Seconds between two pages; default: 1 for page
+    #[arg(long, value_name = "SECONDS")]
+    pause: Option<f64>,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it; whether every result was right.
+pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<bool> {
+    let pause = match arguments.pause {
+        None => workload.pause(),
+        Some(seconds) => Duration::try_from_secs_f64(seconds).context("--pause")?,
+    };
+    let mut world = match &arguments.server {
+        None => World::serving(&tree_directory(
+            workload,
+            arguments.tree.as_deref(),
+            arguments.jobs,
+        )?)?,
+        Some(server) => World::elsewhere(server)?,
+    };
+    if arguments.server.is_some() {
+        prepare(&mut world, workload, arguments)?;
+    }
+    let run = Run {
+        workload,
+        vers: &arguments.vers,
+        options: &arguments.options,
+        pause,
+    };
+    let (done, differing) = run.on(&mut world, arguments.compare.then_some(arguments.jobs))?;
+    for what in &done.outcome.described {
+        eprintln!("wrong: {what}");
+    }
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string(&done.report)?)?;
+    } else {
+        write!(out, "{}", done.text())?;
+    }
+    if let Some(what) = &differing {
+        eprintln!("wrong: {what}");
+    }
+    Ok(done.outcome.wrong == 0 && differing.is_none())
+}
+
+/// The directory that holds the workload's tree; made on first use.
+pub(crate) fn tree_directory(
+    workload: Workload,
+    given: Option<&std::path::Path>,
+    jobs: usize,
+) -> Result<PathBuf> {
+    let top = match given {
+        Some(given) => given.to_owned(),
+        None => cache_directory()?.join(format!("{workload}-tree")),
+    };
+    let tree = workload.tree();
+    if make::check(&tree, &top).is_err() {
+        let bar = progress_bar(&format!("making the tree of {workload} in {}", top.display()));
+        make::make_once(&tree, &top, jobs, &bar).context("the tree cannot be made")?;
+        bar.finish_and_clear();
+        std::thread::sleep(SETTLE);
+    }
+    Ok(top)
+}
+
+/// Makes the tree on a server, or sees that it is there, through a mount of its own that is not counted.
+fn prepare(world: &mut World, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
+    let tree = workload.tree();
+    let mounted = world.mount(&arguments.vers, "")?;
+    if arguments.make_tree {
+        let bar = progress_bar(&format!("making the tree of {workload} at {}", world.source()));
+        make::make(&tree, mounted.directory(), arguments.jobs, &bar).context("the tree cannot be made")?;
+        bar.finish_and_clear();
+        std::thread::sleep(SETTLE);
+    } else if let Err(error) = make::check(&tree, mounted.directory()) {
+        bail!(
+            "the tree of {workload} is not at {}: {error}\n--make-tree makes it",
+            world.source()
+        );
+    }
+    mounted.end()
+}
+
+/// A bar on standard error, where somebody sees it.
+pub(crate) fn progress_bar(what: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        eprintln!("{what}");
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0).with_message(what.to_owned());
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {eta}");
+    bar.set_style(
+        style
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .progress_chars("=> "),
+    );
+    bar
+}
+
+/// One run of a workload.
+pub(crate) struct Run<'a> {
+    pub(crate) workload: Workload,
+    pub(crate) vers: &'a str,
+    pub(crate) options: &'a str,
+    pub(crate) pause: Duration,
+}
+
+/// What it came to.
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    pub(crate) report: Report,
+    pub(crate) mount: MountReport,
+}
+
+impl Run<'_> {
+    /// Mounts, replays and counts. With `compare`, afterwards and not counted, every file is compared by so many threads; then the first difference is
+    /// returned, too.
+    pub(crate) fn on(&self, world: &mut World, compare: Option<usize>) -> Result<(Done, Option<String>)> {
+        let mounted = world.mount(self.vers, self.options)?;
+        let mut command = own_program();
+        command
+            .args(["bench", "perform", self.workload.name()])
+            .arg(mounted.directory());
+        command.arg(self.pause.as_secs_f64().to_string());
+        let bar = progress_bar(&format!("{} with {}", self.workload, title(self.options)));
+        let operations = self.workload.trace().operations_count();
+        bar.set_length(operations);
+        let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
+        let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
+        bar.finish_and_clear();
+        let mount = mounted.report()?;
+        let report = Report {
+            workload: self.workload.name().to_owned(),
+            vers: self.vers.to_owned(),
+            options: self.options.to_owned(),
+            server: world.source().to_owned(),
+            operations: outcome.operations,
+            wrong: outcome.wrong,
+            seconds: outcome.seconds,
+            rpc: mount.counters.requests.clone(),
+        };
+        let mut differing = None;
+        if let Some(jobs) = compare {
+            let bar = progress_bar("comparing every file");
+            differing = make::check_content(&self.workload.tree(), mounted.directory(), jobs, &bar).err();
+            bar.finish_and_clear();
+        }
+        mounted.end()?;
+        Ok((
+            Done {
+                outcome,
+                report,
+                mount,
+            },
+            differing.map(|error| error.to_string()),
+        ))
+    }
+}
+
+/// Options as a heading.
+pub(crate) fn title(options: &str) -> &str {
+    if options.is_empty() { "defaults" } else { options }
+}
+
+impl Done {
+    fn text(&self) -> String {
+        let Report {
+            workload,
+            options,
+            server,
+            operations,
+            wrong,
+            seconds,
+            ..
+        } = &self.report;
+        let mut text = format!(
+            "{workload} at {server} with {}: {operations} operations, {wrong} wrong, {seconds:.2} s\n",
+            title(options)
+        );
+        for (number, page) in self
+            .outcome
+            .pages
+            .iter()
+            .enumerate()
+            .filter(|_| self.outcome.pages.len() > 1)
+        {
+            text.push_str(&format!(
+                "view {}: {:.3} s, {} operations\n",
+                number + 1,
+                page.seconds,
+                page.operations
+            ));
+        }
+        text.push('\n');
+        text.push_str(&stat::requests(&self.mount.counters, &self.report.vers));
+        text
+    }
+}

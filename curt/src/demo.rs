@@ -1,0 +1,87 @@
+//! `curt demo`: the page workload with four sets of options, before and after in one minute.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use curt_bench::report::{self, Column, chart};
+use curt_bench::workload::Workload;
+
+use crate::bench::workload::{Run, title, tree_directory};
+use crate::bench::world::World;
+
+/// What is compared.
+const OPTIONS: [&str; 4] = ["", "noaccesscheck", "noaccesscheck,sloppycto=3", "nonegnamecache"];
+/// Threads that make the tree.
+const JOBS: usize = 8;
+/// The caption of table and chart.
+const CAPTION: &str = "NFSv3 requests of five page views of a web application, one second apart";
+
+/// What `curt demo` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArguments {
+    /// Where the bar chart is written
+    #[arg(long, value_name = "FILE", default_value = "curt-demo.svg")]
+    svg: PathBuf,
+    /// Where the files of the workload are kept; default: the cache directory
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+}
+
+/// Runs `curt demo`.
+pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
+    match demo(arguments) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(wrong) => {
+            eprintln!("curt demo: {wrong} results were wrong");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("curt demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns how many results were wrong.
+fn demo(arguments: &DemoArguments) -> Result<u64> {
+    let workload = Workload::Page;
+    let tree = tree_directory(workload, arguments.tree.as_deref(), JOBS)?;
+    let mut world = World::serving(&tree)?;
+    let mut columns = Vec::new();
+    let mut wrong = 0;
+    for options in OPTIONS {
+        let run = Run {
+            workload,
+            vers: "3",
+            options,
+            pause: workload.pause(),
+        };
+        let (done, _) = run.on(&mut world, None)?;
+        done.outcome
+            .described
+            .iter()
+            .for_each(|what| eprintln!("wrong: {what}"));
+        wrong += done.outcome.wrong;
+        let pages = done.outcome.pages.iter().map(|page| page.seconds).collect();
+        columns.push(Column {
+            title: title(options).to_owned(),
+            rpc: done.report.rpc,
+            pages,
+        });
+    }
+    println!("\n{CAPTION}\n\n{}", report::comparison(&columns));
+    let svg = chart::bars(CAPTION, &columns)?;
+    std::fs::write(&arguments.svg, svg).with_context(|| arguments.svg.display().to_string())?;
+    println!("The same as a bar chart: {}\n", arguments.svg.display());
+    print!("{}", what_next());
+    Ok(wrong)
+}
+
+fn what_next() -> &'static str {
+    "Next, with files of your own (as root, or with fuse3 installed):\n\
+     \x20 curt serve /some/directory --bind 127.0.0.1:2049 --mount-port 2049 &\n\
+     \x20 curt mount 127.0.0.1:/some/directory /mnt -o port=2049,mountport=2049,noaccesscheck,sloppycto=3\n\
+     \x20 curt stat /mnt\n\
+     Any NFSv3 server will do; curt bench page --server HOST:/PATH --make-tree counts on yours.\n"
+}
