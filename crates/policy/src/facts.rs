@@ -6,22 +6,39 @@
 
 use core::cmp::Ordering;
 
-/// A time as a server tells it: since 1970-01-01 UTC.
+/// A time as a server tells it: nanoseconds since 1970-01-01 UTC, from 1678 to 2261; others become the nearest of those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerTime {
-    /// Whole seconds.
-    pub seconds: i64,
-    /// Nanoseconds within the second, 0 to 999,999,999.
-    pub nanoseconds: u32,
-}
+pub struct ServerTime(i64);
 
 impl ServerTime {
+    /// The time so many seconds and nanoseconds (of which only those below a second count) after 1970.
+    #[must_use]
+    pub fn new(seconds: i64, nanoseconds: u32) -> Self {
+        let seconds = seconds.clamp(i64::MIN / SECOND + 1, i64::MAX / SECOND - 1);
+        Self(seconds * SECOND + i64::from(nanoseconds % 1_000_000_000))
+    }
+
+    /// Whole seconds since 1970.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(SECOND)
+    }
+
+    /// Nanoseconds within the second.
+    #[must_use]
+    pub fn nanoseconds(self) -> u32 {
+        u32::try_from(self.0.rem_euclid(SECOND)).expect("less than a second")
+    }
+
     /// Nanoseconds since 1970.
     #[must_use]
-    pub fn as_nanoseconds(self) -> i128 {
-        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
+    pub const fn as_nanoseconds(self) -> i64 {
+        self.0
     }
 }
+
+/// Nanoseconds of one.
+const SECOND: i64 = 1_000_000_000;
 
 /// What tells two states of one object apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

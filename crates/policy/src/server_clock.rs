@@ -42,7 +42,7 @@ impl ServerClock {
 
     /// Takes in the ctime of any reply, which arrived at `received_at`.
     pub fn learn(&mut self, ctime: ServerTime, received_at: Moment) {
-        let offset = ctime.as_nanoseconds() - i128::from(received_at.nanoseconds());
+        let offset = i128::from(ctime.as_nanoseconds()) - i128::from(received_at.nanoseconds());
         self.offset = Some(self.offset.map_or(offset, |known| known.max(offset)));
         let step = coarsest_step(ctime);
         self.seen = Some(self.seen.map_or(step, |seen| seen.min(step)));
@@ -54,7 +54,7 @@ impl ServerClock {
         let step = i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX);
         if self
             .lower_bound(sent_at)
-            .is_some_and(|bound| bound > ctime.as_nanoseconds().saturating_add(step))
+            .is_some_and(|bound| bound > i128::from(ctime.as_nanoseconds()).saturating_add(step))
         {
             self.offset = None;
         }
@@ -91,19 +91,19 @@ impl ServerClock {
         if guard == RacyGuard::Off {
             return false;
         }
-        let quiet =
-            changed_at.as_nanoseconds() + i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX / 2);
+        let quiet = i128::from(changed_at.as_nanoseconds())
+            + i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX / 2);
         self.lower_bound(sent_at).is_none_or(|bound| bound <= quiet)
     }
 }
 
 /// The coarsest step that could have produced this time: a power of ten of nanoseconds up to 1 s, or the 2 s of FAT.
 fn coarsest_step(time: ServerTime) -> Duration {
-    if time.nanoseconds == 0 {
-        return Duration::from_secs(if time.seconds % 2 == 0 { 2 } else { 1 });
+    if time.nanoseconds() == 0 {
+        return Duration::from_secs(if time.seconds() % 2 == 0 { 2 } else { 1 });
     }
     let mut step = 1_u32;
-    while step < 100_000_000 && time.nanoseconds.is_multiple_of(step * 10) {
+    while step < 100_000_000 && time.nanoseconds().is_multiple_of(step * 10) {
         step *= 10;
     }
     Duration::from_nanos(u64::from(step))

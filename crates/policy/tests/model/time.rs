@@ -85,10 +85,7 @@ impl Changed {
         };
         // The first tick is no whole tenth of a second: the clock's step shows in the first time sent.
         let nanoseconds = 10_000_000 * (u32::from(self.tick) + 1) + extra;
-        let time = ServerTime {
-            seconds: 1_000_001,
-            nanoseconds,
-        };
+        let time = ServerTime::new(1_000_001, nanoseconds);
         Stamp::Times {
             mtime: time,
             ctime: time,
@@ -176,6 +173,10 @@ impl Hasher for Canon {
         } else {
             Token::Plain(u128::from(value))
         });
+    }
+
+    fn write_i64(&mut self, value: i64) {
+        self.tokens.push(Token::Plain(u128::from(value.unsigned_abs())));
     }
 
     fn write_i128(&mut self, value: i128) {

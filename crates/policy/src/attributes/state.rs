@@ -1,0 +1,409 @@
+//! What is known of one object: attributes, epochs, and changes of ours on their way.
+
+use core::time::Duration;
+
+use super::{
+    Absorbed, Freshness, Mutation, Report, Ticket,
+    known::{Known, Order},
+};
+use crate::{
+    facts::{Before, Epoch, Facts, ServerTime},
+    options::{CacheOptions, RacyGuard},
+    time::Moment,
+};
+
+/// How many unexplained steps of our own changes are kept; one more makes the contents count as changed by others.
+pub const STEPS_MAX: usize = 64;
+
+/// What is known of one object, and since when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AttributeState {
+    known: Option<Known>,
+    contents: Epoch,
+    rights: Epoch,
+    /// Counts the beginnings and ends of changes of ours.
+    own_changes: u64,
+    unsettled: Option<Box<Unsettled>>,
+}
+
+/// What is only needed while something is on its way or in doubt; most objects have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Unsettled {
+    /// Changes of ours that are on their way.
+    in_flight: u32,
+    /// Those that arrived and do not yet join on to `contents_at`.
+    steps: Vec<Step>,
+    /// The state whose contents the present epoch describes, if it is not the newest known.
+    contents_at: Option<Before>,
+    /// Believe nothing until a request sent from this moment on is answered.
+    doubted_at: Option<Moment>,
+}
+
+/// One change of ours that the server described: from what to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Step {
+    before: Before,
+    after: Before,
+}
+
+impl AttributeState {
+    /// Nothing is known.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self::default()
+    }
+
+    /// The newest that is known, however old.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        self.known.map(|known| known.facts)
+    }
+
+    /// When the request was sent that the newest attributes answered.
+    #[must_use]
+    pub fn sent_at(&self) -> Option<Moment> {
+        self.known.map(|known| known.sent_at)
+    }
+
+    /// The epoch of pages or names; `None` while changes of ours are on their way and what arrived does not fit together,
+    /// when nothing cached is to be served and nothing to be kept.
+    #[must_use]
+    pub fn contents(&self) -> Option<Epoch> {
+        let known = self.known?;
+        (self.contents_at(&known) == known.facts.as_before()).then_some(self.contents)
+    }
+
+    /// The epoch of answers about access.
+    #[must_use]
+    pub const fn rights(&self) -> Epoch {
+        self.rights
+    }
+
+    /// The server's time of the change that something learned by a request sent at `sent_at` could have missed for want of
+    /// a finer clock: the last one, or for what was known before a change of ours the last that was not ours
+    /// ([`RacyGuard::Auto`]). `None` if stamps differ after each change.
+    #[must_use]
+    pub fn changed_at(&self, sent_at: Moment, options: &CacheOptions) -> Option<ServerTime> {
+        let known = self.known?;
+        let ours_since = known.own_change_at.is_some_and(|own| sent_at < own);
+        match options.racy_guard {
+            RacyGuard::Off => None,
+            RacyGuard::Auto if ours_since => known.epoch_since,
+            RacyGuard::Auto | RacyGuard::On => known.facts.stamp.changed_at(),
+        }
+    }
+
+    /// How good the attributes are at `now` for an operation that began at `began`.
+    #[must_use]
+    pub fn freshness(&self, began: Moment, now: Moment, options: &CacheOptions) -> Freshness {
+        let Some(known) = self.known else {
+            return Freshness::Unknown;
+        };
+        if self.is_doubted() {
+            return Freshness::Expired;
+        }
+        if known.sent_at >= began {
+            return Freshness::Confirmed;
+        }
+        if known.believed(now, options).is_zero() {
+            Freshness::Expired
+        } else {
+            Freshness::Fresh
+        }
+    }
+
+    /// For how long from `now` the attributes will be believed: what may be promised to the kernel, before other limits.
+    #[must_use]
+    pub fn remaining(&self, now: Moment, options: &CacheOptions) -> Duration {
+        match self.known {
+            Some(known) if !self.is_doubted() => known.believed(now, options),
+            Some(_) | None => Duration::ZERO,
+        }
+    }
+
+    /// Believe nothing until a request sent from `now` on is answered: after ESTALE, a lost reply, a lock, a reconnection.
+    pub fn doubt(&mut self, now: Moment) {
+        let doubted_at = &mut self.unsettled().doubted_at;
+        *doubted_at = Some(doubted_at.map_or(now, |before| before.max(now)));
+    }
+
+    /// The server refused what mode bits or a former answer allowed: answers about access are void.
+    pub const fn dispute_rights(&mut self) {
+        self.rights = self.rights.next();
+    }
+
+    /// The contents may have been changed by others, whatever the attributes say.
+    pub fn dispute_contents(&mut self) {
+        self.contents = self.contents.next();
+        if let Some(unsettled) = &mut self.unsettled {
+            unsettled.steps.clear();
+            unsettled.contents_at = None;
+        }
+        if let Some(known) = &mut self.known {
+            known.epoch_since = known.facts.stamp.changed_at();
+            known.own_change_at = None;
+        }
+        self.tidy();
+    }
+
+    /// To be taken before a request is sent whose reply tells of contents (LOOKUP and listings of a directory, READ).
+    #[must_use]
+    pub const fn ticket(&self) -> Ticket {
+        Ticket {
+            own_changes: self.own_changes,
+        }
+    }
+
+    /// Whether no change of ours was on its way at any time since the ticket was taken: then a reply cannot tell of a
+    /// state before one that we know of, whatever the stamps say.
+    #[must_use]
+    pub fn is_undisturbed(&self, ticket: Ticket) -> bool {
+        self.own_changes == ticket.own_changes && !self.is_changing()
+    }
+
+    /// A request of ours that may change the object is about to be sent. Each call is answered by one of
+    /// [`Self::absorb_mutation`]. For a directory, the caller drops the names concerned now and again at the end.
+    pub fn begin_mutation(&mut self) {
+        self.own_changes = self.own_changes.wrapping_add(1);
+        let in_flight = &mut self.unsettled().in_flight;
+        *in_flight = in_flight.saturating_add(1);
+    }
+
+    /// Whether a change of ours is on its way.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.unsettled
+            .as_ref()
+            .is_some_and(|unsettled| unsettled.in_flight > 0)
+    }
+
+    /// Takes in attributes from a reply to a request that changed nothing.
+    pub fn absorb(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+        let absorbed = self.take(report, options);
+        self.settle(absorbed)
+    }
+
+    /// Takes in the end of a change of ours, whether or not it succeeded.
+    pub fn absorb_mutation(&mut self, mutation: Mutation, options: &CacheOptions) -> Absorbed {
+        self.own_changes = self.own_changes.wrapping_add(1);
+        let unsettled = self.unsettled();
+        unsettled.in_flight = unsettled.in_flight.saturating_sub(1);
+        let Some(after) = mutation.after else {
+            self.doubt(mutation.received_at);
+            // What was changed, and by whom, nobody can say.
+            self.dispute_contents();
+            return Absorbed {
+                contents_changed: true,
+                ..Absorbed::NOTHING
+            };
+        };
+        let step = mutation.before.map(|before| Step {
+            before,
+            after: after.as_before(),
+        });
+        if let Some(step) = step {
+            self.remember(step);
+        }
+        let Mutation {
+            sent_at, received_at, ..
+        } = mutation;
+        let absorbed = self.take(
+            Report {
+                facts: after,
+                sent_at,
+                received_at,
+            },
+            options,
+        );
+        if let Some(known) = self.known.as_mut().filter(|_| absorbed.adopted) {
+            known.restart_timer(received_at, options);
+        }
+        let joins = step.is_some_and(|step| self.joins(step));
+        let absorbed = self.settle(absorbed);
+        let stands = joins || (absorbed.adopted && self.contents().is_some());
+        Absorbed { stands, ..absorbed }
+    }
+
+    /// Takes in the attributes of an object that this client has just made and that did not exist before (a guarded or
+    /// exclusive CREATE, MKDIR, SYMLINK, MKNOD): nobody else's change can hide in its first stamp.
+    pub fn absorb_created(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+        let first = self.known.is_none();
+        let absorbed = self.absorb(report, options);
+        if let Some(known) = self.known.as_mut().filter(|_| first) {
+            known.epoch_since = None;
+            known.own_change_at = Some(report.received_at);
+        }
+        absorbed
+    }
+
+    fn take(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+        let Some(known) = self.known else {
+            self.known = Some(Known::first(report, options));
+            self.believe_again(report.sent_at);
+            self.contents = self.contents.next();
+            self.rights = self.rights.next();
+            return Absorbed {
+                adopted: true,
+                contents_changed: true,
+                rights_changed: true,
+                stands: false,
+            };
+        };
+        match known.order(&report) {
+            Order::Older => Absorbed::NOTHING,
+            Order::Same => {
+                let sent_at = known.sent_at.max(report.sent_at);
+                self.known = Some(known.confirm(report, sent_at, options));
+                self.believe_again(report.sent_at);
+                Absorbed {
+                    adopted: true,
+                    ..Absorbed::NOTHING
+                }
+            }
+            Order::Newer => {
+                let absorbed = self.replace(known, report, options);
+                self.believe_again(report.sent_at);
+                absorbed
+            }
+            Order::Unclear => {
+                let absorbed = self.replace(known, report, options);
+                self.doubt(report.received_at);
+                absorbed
+            }
+        }
+    }
+
+    fn replace(&mut self, known: Known, report: Report, options: &CacheOptions) -> Absorbed {
+        let contents_at = self.contents_at(&known);
+        let rights_changed = known.facts.rights_differ(&report.facts);
+        if rights_changed {
+            self.rights = self.rights.next();
+        }
+        let mut replaced = known.confirm(report, report.sent_at, options);
+        if known.facts.as_before() != report.facts.as_before() {
+            replaced.restart_timer(report.received_at, options);
+            self.unsettled().contents_at = Some(contents_at);
+        }
+        self.known = Some(replaced);
+        Absorbed {
+            adopted: true,
+            rights_changed,
+            ..Absorbed::NOTHING
+        }
+    }
+
+    fn is_doubted(&self) -> bool {
+        self.unsettled
+            .as_ref()
+            .is_some_and(|unsettled| unsettled.doubted_at.is_some())
+    }
+
+    /// Lifts the doubt if the answered request was sent after it arose.
+    fn believe_again(&mut self, sent_at: Moment) {
+        if let Some(unsettled) = &mut self.unsettled
+            && unsettled.doubted_at.is_some_and(|doubted| sent_at >= doubted)
+        {
+            unsettled.doubted_at = None;
+        }
+    }
+
+    fn remember(&mut self, step: Step) {
+        let steps = &mut self.unsettled().steps;
+        if steps.len() == STEPS_MAX {
+            steps.clear();
+        } else {
+            steps.push(step);
+        }
+    }
+
+    /// Whether the step, through others that wait, begins where the known contents end.
+    fn joins(&self, step: Step) -> bool {
+        let (Some(known), Some(unsettled)) = (self.known, &self.unsettled) else {
+            return false;
+        };
+        let mut reached = self.contents_at(&known);
+        for _ in 0..=unsettled.steps.len() {
+            if reached == step.before {
+                return true;
+            }
+            match unsettled.steps.iter().find(|waiting| waiting.before == reached) {
+                Some(waiting) => reached = waiting.after,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// Joins our own changes on to the state whose contents are known; what is left unexplained when none is on its way
+    /// was done by others.
+    fn settle(&mut self, absorbed: Absorbed) -> Absorbed {
+        let (Some(known), Some(unsettled)) = (&mut self.known, &mut self.unsettled) else {
+            return absorbed;
+        };
+        let newest = known.facts.as_before();
+        let mut reached = unsettled.contents_at.unwrap_or(newest);
+        while let Some(index) = unsettled.steps.iter().position(|step| step.before == reached) {
+            reached = unsettled.steps.swap_remove(index).after;
+            known.own_change_at = Some(known.received_at);
+        }
+        unsettled.contents_at = (reached != newest).then_some(reached);
+        if unsettled.in_flight > 0 {
+            return absorbed;
+        }
+        unsettled.steps.clear();
+        if reached == newest {
+            self.tidy();
+            return absorbed;
+        }
+        self.dispute_contents();
+        Absorbed {
+            contents_changed: true,
+            ..absorbed
+        }
+    }
+
+    fn contents_at(&self, known: &Known) -> Before {
+        let unsettled = self
+            .unsettled
+            .as_ref()
+            .and_then(|unsettled| unsettled.contents_at);
+        unsettled.unwrap_or(known.facts.as_before())
+    }
+
+    fn unsettled(&mut self) -> &mut Unsettled {
+        self.unsettled.get_or_insert_default()
+    }
+
+    fn tidy(&mut self) {
+        if self
+            .unsettled
+            .as_deref()
+            .is_some_and(|unsettled| *unsettled == Unsettled::default())
+        {
+            self.unsettled = None;
+        }
+    }
+}
+
+impl Facts {
+    /// Whether answers about access to the one may be wrong for the other: an owner, group or mode that differs, or a
+    /// change of attributes alone, which may be one of an access control list that NFSv3 does not show.
+    fn rights_differ(&self, other: &Self) -> bool {
+        (self.mode, self.uid, self.gid) != (other.mode, other.uid, other.gid)
+            || (self.size == other.size && self.stamp.differs_in_attributes_only(other.stamp))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_of_them_take_less_than_160_megabytes() {
+        assert!(
+            size_of::<AttributeState>() <= 160,
+            "{}",
+            size_of::<AttributeState>()
+        );
+    }
+}
