@@ -1,0 +1,237 @@
+//! Writing the kernel's structures into a reply's bytes.
+//!
+//! Owns the layout of replies. A reply that is small is built on the stack, so that answering allocates nothing.
+
+use std::time::Duration;
+
+use crate::{
+    abi::REPLY_HEADER_BYTES,
+    values::{Attributes, Entry, FileSystemSizes, LockRange, Opened},
+};
+
+/// Bytes of `fuse_attr`.
+pub(crate) const ATTRIBUTES_BYTES: usize = 88;
+/// Bytes of `fuse_entry_out`.
+pub(crate) const ENTRY_BYTES: usize = 40 + ATTRIBUTES_BYTES;
+/// Bytes of the largest reply that is built here: CREATE's entry and open file behind the header.
+const SMALL_BYTES_MAX: usize = REPLY_HEADER_BYTES + ENTRY_BYTES + 16;
+
+/// A small reply with room for its header in front.
+#[derive(Debug)]
+pub(crate) struct Small {
+    bytes: [u8; SMALL_BYTES_MAX],
+    length: usize,
+}
+
+impl Small {
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: [0; SMALL_BYTES_MAX],
+            length: REPLY_HEADER_BYTES,
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    pub(crate) fn entry(&mut self, entry: &Entry) {
+        self.put(&entry_bytes(entry));
+    }
+
+    /// The body of a reply to GETATTR and SETATTR (`fuse_attr_out`).
+    pub(crate) fn attributes(&mut self, attributes: &Attributes, valid: Duration) {
+        self.u64(valid.as_secs());
+        self.u32(valid.subsec_nanos());
+        self.u32(0);
+        self.put(&attribute_bytes(attributes));
+    }
+
+    pub(crate) fn opened(&mut self, opened: &Opened) {
+        self.u64(opened.fh.0);
+        self.u32(opened.flags);
+        self.u32(0);
+    }
+
+    pub(crate) fn sizes(&mut self, sizes: &FileSystemSizes) {
+        for value in [
+            sizes.blocks,
+            sizes.blocks_free,
+            sizes.blocks_available,
+            sizes.files,
+            sizes.files_free,
+        ] {
+            self.u64(value);
+        }
+        for value in [sizes.block_size, sizes.name_max, sizes.fragment_size, 0] {
+            self.u32(value);
+        }
+        self.put(&[0; 24]);
+    }
+
+    pub(crate) fn lock(&mut self, lock: &LockRange) {
+        self.u64(lock.start);
+        self.u64(lock.end);
+        self.u32(lock.kind.to_wire());
+        self.u32(lock.pid);
+    }
+
+    /// The whole reply, header included.
+    pub(crate) fn finish(&mut self, unique: u64) -> &[u8] {
+        let header = header(self.length - REPLY_HEADER_BYTES, 0, unique);
+        self.bytes[..REPLY_HEADER_BYTES].copy_from_slice(&header);
+        &self.bytes[..self.length]
+    }
+}
+
+/// A reply's header; `error` is 0 or an error number, not negated.
+pub(crate) fn header(body: usize, error: i32, unique: u64) -> [u8; REPLY_HEADER_BYTES] {
+    let length =
+        u32::try_from(REPLY_HEADER_BYTES + body).expect("a reply is no longer than a request asked for");
+    let mut bytes = [0; REPLY_HEADER_BYTES];
+    bytes[..4].copy_from_slice(&length.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&(-error).to_ne_bytes());
+    bytes[8..].copy_from_slice(&unique.to_ne_bytes());
+    bytes
+}
+
+/// A notification's header: the place of `error` holds what is notified, `unique` is 0.
+pub(crate) fn notification_header(body: usize, code: i32) -> [u8; REPLY_HEADER_BYTES] {
+    header(body, -code, 0)
+}
+
+/// `fuse_entry_out`.
+pub(crate) fn entry_bytes(entry: &Entry) -> [u8; ENTRY_BYTES] {
+    let mut bytes = [0; ENTRY_BYTES];
+    for (index, value) in [
+        entry.node.0,
+        entry.generation,
+        entry.entry_valid.as_secs(),
+        entry.attributes_valid.as_secs(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        bytes[index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+    }
+    bytes[32..36].copy_from_slice(&entry.entry_valid.subsec_nanos().to_ne_bytes());
+    bytes[36..40].copy_from_slice(&entry.attributes_valid.subsec_nanos().to_ne_bytes());
+    bytes[40..].copy_from_slice(&attribute_bytes(&entry.attributes));
+    bytes
+}
+
+/// `fuse_attr`.
+fn attribute_bytes(attributes: &Attributes) -> [u8; ATTRIBUTES_BYTES] {
+    let mut bytes = [0; ATTRIBUTES_BYTES];
+    let wide = [
+        attributes.inode.to_ne_bytes(),
+        attributes.size.to_ne_bytes(),
+        attributes.blocks.to_ne_bytes(),
+        attributes.atime.seconds.to_ne_bytes(),
+        attributes.mtime.seconds.to_ne_bytes(),
+        attributes.ctime.seconds.to_ne_bytes(),
+    ];
+    for (index, value) in wide.into_iter().enumerate() {
+        bytes[index * 8..][..8].copy_from_slice(&value);
+    }
+    let narrow = [
+        attributes.atime.nanoseconds,
+        attributes.mtime.nanoseconds,
+        attributes.ctime.nanoseconds,
+        attributes.mode,
+        attributes.links,
+        attributes.uid,
+        attributes.gid,
+        attributes.device,
+        attributes.block_size,
+    ];
+    for (index, value) in narrow.into_iter().enumerate() {
+        bytes[48 + index * 4..][..4].copy_from_slice(&value.to_ne_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::{FuseFh, NodeId, Time};
+
+    fn word(bytes: &[u8], at: usize) -> u64 {
+        u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    #[test]
+    fn an_entry_lies_as_the_kernel_reads_it() {
+        let entry = Entry {
+            node: NodeId(7),
+            generation: 3,
+            entry_valid: Duration::new(5, 6),
+            attributes_valid: Duration::new(8, 9),
+            attributes: Attributes {
+                inode: 11,
+                size: 12,
+                blocks: 13,
+                mtime: Time {
+                    seconds: -1,
+                    nanoseconds: 14,
+                },
+                mode: 0o100_644,
+                block_size: 4096,
+                ..Attributes::default()
+            },
+        };
+        let bytes = entry_bytes(&entry);
+        assert_eq!(
+            [
+                word(&bytes, 0),
+                word(&bytes, 8),
+                word(&bytes, 16),
+                word(&bytes, 24)
+            ],
+            [7, 3, 5, 8]
+        );
+        assert_eq!(bytes[32..36], 6_u32.to_ne_bytes());
+        assert_eq!(
+            [word(&bytes, 40), word(&bytes, 48), word(&bytes, 56)],
+            [11, 12, 13]
+        );
+        assert_eq!(
+            word(&bytes, 40 + 32),
+            u64::MAX,
+            "times before 1970 are negative seconds"
+        );
+        assert_eq!(bytes[40 + 60..40 + 64], 0o100_644_u32.to_ne_bytes());
+        assert_eq!(bytes[40 + 80..40 + 84], 4096_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn the_largest_small_reply_fits() {
+        let mut reply = Small::new();
+        reply.entry(&Entry::missing(Duration::ZERO));
+        reply.opened(&Opened {
+            fh: FuseFh(1),
+            flags: 0,
+        });
+        assert_eq!(reply.finish(9).len(), SMALL_BYTES_MAX);
+    }
+
+    #[test]
+    fn errors_are_negated_and_notifications_are_not() {
+        assert_eq!(header(0, 2, 1)[4..8], (-2_i32).to_ne_bytes());
+        assert_eq!(notification_header(0, 3)[4..8], 3_i32.to_ne_bytes());
+    }
+}

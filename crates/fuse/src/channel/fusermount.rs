@@ -1,0 +1,166 @@
+//! Mounting and unmounting by fusermount3, for users who are not root.
+//!
+//! Owns the talk with that program: options as words, the descriptor back through a socket that it inherits as its standard
+//! input (_FUSE_COMMFD=0).
+
+use std::{
+    io::{self, IoSliceMut, Read as _},
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
+    socketpair,
+};
+
+use super::{MountError, MountOptions};
+
+const PROGRAM: &str = "fusermount3";
+
+/// Mounts and returns the connection's descriptor.
+pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|errno| MountError::NoFusermount(errno.into()))?;
+    let mut child = Command::new(PROGRAM)
+        .arg("-o")
+        .arg(words(options))
+        .arg("--")
+        .arg(target)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(MountError::NoFusermount)?;
+    // Their end is closed with the child (the command above held it and is gone), so this ends when the child does.
+    let received = receive_descriptor(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    let status = child.wait().map_err(MountError::NoFusermount)?;
+    match received {
+        Ok(Some(device)) if status.success() => Ok(device),
+        Ok(_) => Err(MountError::Fusermount(explain(&said, &status.to_string()))),
+        Err(error) => Err(MountError::Fusermount(error.to_string())),
+    }
+}
+
+/// Detaches what is mounted on `target`.
+pub(super) fn detach(target: &Path) -> io::Result<()> {
+    let output = Command::new(PROGRAM)
+        .args(["-u", "-z", "--"])
+        .arg(target)
+        .stdin(Stdio::null())
+        .output()?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(explain(
+            &String::from_utf8_lossy(&output.stderr),
+            &output.status.to_string(),
+        )))
+    }
+}
+
+fn explain(said: &str, status: &str) -> String {
+    let said = said.trim();
+    let said = said.strip_prefix("fusermount3: ").unwrap_or(said);
+    if said.is_empty() {
+        status.to_owned()
+    } else {
+        said.replace('\n', "; ")
+    }
+}
+
+/// Options as fusermount3 reads them: commas and backslashes in values are escaped.
+fn words(options: &MountOptions) -> String {
+    let flags = options.flags;
+    let table = [
+        (flags.read_only, "ro"),
+        (flags.nosuid, "nosuid"),
+        (flags.nodev, "nodev"),
+        (flags.noexec, "noexec"),
+        (flags.noatime, "noatime"),
+        (flags.nodiratime, "nodiratime"),
+        (flags.strictatime, "strictatime"),
+        (flags.sync, "sync"),
+        (flags.dirsync, "dirsync"),
+        (options.allow_other, "allow_other"),
+    ];
+    let mut words = format!(
+        "fsname={},subtype={}",
+        escape(&options.source),
+        escape(&options.subtype)
+    );
+    for (_, word) in table.into_iter().filter(|(asked, _)| *asked) {
+        words.push(',');
+        words.push_str(word);
+    }
+    words
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let received = recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        );
+        match received {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::MountFlags;
+
+    #[test]
+    fn commas_in_a_source_do_not_become_options() {
+        let options = MountOptions {
+            source: "server:/a,suid\\".into(),
+            subtype: "curt".into(),
+            flags: MountFlags {
+                nosuid: true,
+                read_only: true,
+                ..MountFlags::default()
+            },
+            allow_other: true,
+        };
+        assert_eq!(
+            words(&options),
+            "fsname=server:/a\\,suid\\\\,subtype=curt,ro,nosuid,allow_other"
+        );
+    }
+
+    #[test]
+    fn what_fusermount_says_is_told_without_its_name() {
+        assert_eq!(explain("fusermount3: no\n", "exit status: 1"), "no");
+        assert_eq!(explain("", "exit status: 1"), "exit status: 1");
+    }
+}

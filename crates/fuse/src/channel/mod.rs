@@ -1,0 +1,178 @@
+//! How a mount comes to be and goes: the device, mount(2), fusermount3, umount.
+//!
+//! Owns the descriptor of the connection ([`Device`]) and the place in the tree ([`Mount`]). Knows nothing of requests.
+
+mod direct;
+mod fusermount;
+mod place;
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::io::Errno;
+
+pub use place::Mount;
+
+use crate::{notify::Notifier, sys};
+
+/// The device's name.
+const DEVICE: &str = "/dev/fuse";
+
+/// Flags of the mount, as mount(8) names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one option of mount(8), and they combine freely"
+)]
+pub struct MountFlags {
+    /// `ro`.
+    pub read_only: bool,
+    /// `nosuid`.
+    pub nosuid: bool,
+    /// `nodev`.
+    pub nodev: bool,
+    /// `noexec`.
+    pub noexec: bool,
+    /// `noatime`.
+    pub noatime: bool,
+    /// `nodiratime`.
+    pub nodiratime: bool,
+    /// `strictatime`.
+    pub strictatime: bool,
+    /// `sync`.
+    pub sync: bool,
+    /// `dirsync`.
+    pub dirsync: bool,
+}
+
+/// How to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What is shown as the source, for instance `server:/path`.
+    pub source: String,
+    /// The type shown is `fuse.` and this.
+    pub subtype: String,
+    /// Flags.
+    pub flags: MountFlags,
+    /// Other users than the mounting one may use it, root included.
+    pub allow_other: bool,
+}
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// /dev/fuse cannot be opened.
+    #[error("cannot open /dev/fuse: {source}{}", device_advice(source))]
+    Device {
+        /// Why.
+        source: io::Error,
+    },
+    /// mount(2) refused.
+    #[error("cannot mount on {}: {source}", target.display())]
+    Mount {
+        /// Where.
+        target: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// fusermount3 could not be run.
+    #[error("cannot run fusermount3 (package fuse3), which mounts for users who are not root: {0}")]
+    NoFusermount(#[source] io::Error),
+    /// fusermount3 refused.
+    #[error("fusermount3 did not mount: {0}")]
+    Fusermount(String),
+    /// The path cannot be resolved.
+    #[error("mount point {} does not exist", target.display())]
+    NoTarget {
+        /// The path.
+        target: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A name has a NUL in it.
+    #[error("a path or name with a NUL byte cannot be mounted")]
+    Nul,
+}
+
+fn device_advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => " (is the fuse module loaded?)",
+        _ => "",
+    }
+}
+
+/// The connection to the kernel.
+#[derive(Clone, Debug)]
+pub struct Device {
+    descriptor: Arc<OwnedFd>,
+}
+
+impl Device {
+    fn new(descriptor: OwnedFd) -> Self {
+        Self {
+            descriptor: Arc::new(descriptor),
+        }
+    }
+
+    fn open() -> io::Result<OwnedFd> {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(DEVICE)
+            .map(OwnedFd::from)
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// The connection's first descriptor.
+    pub(crate) fn shared(&self) -> Arc<OwnedFd> {
+        self.descriptor.clone()
+    }
+
+    /// Another descriptor of the connection, with a queue of its own for replies; the first one where there is none to be
+    /// had (too many open files, or no right to open the device).
+    pub(crate) fn cloned(&self) -> Arc<OwnedFd> {
+        let cloned = Self::open()
+            .ok()
+            .filter(|device| sys::clone_device(device.as_fd(), self.descriptor.as_fd()).is_ok());
+        cloned.map_or_else(|| self.shared(), Arc::new)
+    }
+
+    /// Sends notifications to the kernel.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(self.shared())
+    }
+}
+
+impl Mount {
+    /// Mounts on `target`: by mount(2) if this process may, else by fusermount3.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn new(target: &Path, options: &MountOptions) -> Result<(Self, Device), MountError> {
+        let target = target.canonicalize().map_err(|source| MountError::NoTarget {
+            target: target.to_owned(),
+            source,
+        })?;
+        let mounted = match rustix::process::geteuid().is_root() {
+            true => match direct::mount(&target, options) {
+                Err(MountError::Mount { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                    fusermount::mount(&target, options)
+                }
+                other => other,
+            },
+            false => fusermount::mount(&target, options),
+        };
+        let device = Device::new(mounted?);
+        Ok((Self::at(target), device))
+    }
+}

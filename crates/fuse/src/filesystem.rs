@@ -1,0 +1,311 @@
+//! What answers requests: one method for each operation.
+//!
+//! Owns the [`Filesystem`] trait and the [`Context`] that each method is given. A method that is not implemented answers
+//! ENOSYS, after which the kernel does without the operation. Knows no descriptors.
+
+use std::{fmt, time::Duration};
+
+use rustix::io::Errno;
+
+use crate::{
+    listing::Listing,
+    reply::ReadReply,
+    session::Waiting,
+    values::{
+        Create, Entry, FileSystemSizes, FuseFh, Lock, LockRange, NewNode, NodeId, Open, Opened, Read,
+        Release, SetAttributes, Stat, Write,
+    },
+};
+
+/// By what a request that waits is told that its caller does not wait any more. One is used for many requests, one after
+/// the other, until it is raised.
+pub trait Interruption: Default + Send + Sync + 'static {
+    /// Makes every wait under it end soon, now and later.
+    fn raise(&self);
+
+    /// Whether it was raised.
+    fn is_raised(&self) -> bool;
+}
+
+/// Whose request it is, and how its wait may end.
+pub struct Context<'a, I> {
+    /// The user for file access (fsuid).
+    pub uid: u32,
+    /// The group for file access (fsgid).
+    pub gid: u32,
+    /// The calling thread; 0 if it is in a process-id namespace that we do not see.
+    pub tid: u32,
+    pub(crate) interruption: &'a I,
+    pub(crate) waiting: &'a dyn Waiting,
+}
+
+impl<I> fmt::Debug for Context<'_, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("uid", &self.uid)
+            .field("gid", &self.gid)
+            .field("tid", &self.tid)
+            .finish()
+    }
+}
+
+impl<'a, I> Context<'a, I> {
+    /// Raised when the caller is being killed, or a signal ends its wait for a lock.
+    #[must_use]
+    pub fn interruption(&self) -> &'a I {
+        self.interruption
+    }
+
+    /// Raises the interruption too once the server has been silent for 1 s ([`Filesystem::silent_for`]): the method has
+    /// something else to answer with. To be called before it waits.
+    pub fn give_up_on_silence(&self) {
+        self.waiting.give_up_on_silence();
+    }
+
+    /// Raises the interruption too once the server has been silent for 1 s and the caller is exiting: no signal reaches it any
+    /// more. To be called before FLUSH waits.
+    pub fn give_up_on_exit(&self) {
+        self.waiting.give_up_on_exit();
+    }
+}
+
+/// Answers the kernel's requests. Methods are called on many threads at once and may wait as long as they have to.
+pub trait Filesystem: Send + Sync + 'static {
+    /// By what waits are ended.
+    type Interruption: Interruption;
+
+    /// For how long something has been waited for without a word from the server; `None` while nothing is.
+    fn silent_for(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Finds a name; [`Entry::missing`] or ENOENT if it is not there. An object that is answered counts one look-up.
+    fn lookup(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Result<Entry, Errno>;
+
+    /// Gives back look-ups; at 0 the kernel has forgotten the object.
+    fn forget(&self, node: NodeId, lookups: u64);
+
+    /// Attributes, perhaps of an open file.
+    fn getattr(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        node: NodeId,
+        fh: Option<FuseFh>,
+    ) -> Result<Stat, Errno>;
+
+    /// Changes attributes.
+    fn setattr(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _set: &SetAttributes,
+    ) -> Result<Stat, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Gives the target of a symbolic link to `target`.
+    fn readlink(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _target: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a symbolic link.
+    fn symlink(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _parent: NodeId,
+        _name: &[u8],
+        _target: &[u8],
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a file, device, pipe or socket.
+    fn mknod(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _parent: NodeId,
+        _name: &[u8],
+        _new: &NewNode,
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a directory.
+    fn mkdir(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _parent: NodeId,
+        _name: &[u8],
+        _mode: u32,
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Removes a name that is not a directory's.
+    fn unlink(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _parent: NodeId,
+        _name: &[u8],
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Removes an empty directory.
+    fn rmdir(&self, _: &Context<'_, Self::Interruption>, _parent: NodeId, _name: &[u8]) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Moves a name; `flags` are those of renameat2(2).
+    fn rename(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _from: (NodeId, &[u8]),
+        _to: (NodeId, &[u8]),
+        _flags: u32,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes another name for an object.
+    fn link(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _parent: NodeId,
+        _name: &[u8],
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Opens a file.
+    fn open(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        node: NodeId,
+        open: &Open,
+    ) -> Result<Opened, Errno>;
+
+    /// Makes and opens a file.
+    fn create(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _parent: NodeId,
+        _name: &[u8],
+        _create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Reads, and has `reply` send what was read, at most once. Less than wanted means the end of the file.
+    fn read(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        node: NodeId,
+        read: &Read,
+        reply: &mut ReadReply<'_>,
+    ) -> Result<(), Errno>;
+
+    /// Writes; returns how much was taken.
+    fn write(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _write: &Write,
+        _data: &[u8],
+    ) -> Result<u32, Errno> {
+        Err(Errno::ROFS)
+    }
+
+    /// Sizes of the file system.
+    fn statfs(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        node: NodeId,
+    ) -> Result<FileSystemSizes, Errno>;
+
+    /// A descriptor of an open file is closed; what is answered is what close(2) returns.
+    fn flush(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _fh: FuseFh,
+        _lock_owner: u64,
+    ) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The last descriptor of an open file is gone. Nobody waits for it or sees its error.
+    fn release(&self, context: &Context<'_, Self::Interruption>, node: NodeId, release: &Release);
+
+    /// Makes a file's data durable, and unless `data_only` its attributes.
+    fn fsync(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _fh: FuseFh,
+        _data_only: bool,
+    ) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Opens a directory.
+    fn opendir(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        node: NodeId,
+        flags: u32,
+    ) -> Result<Opened, Errno>;
+
+    /// Gives the names that follow `offset` (0, or the `next` of a name) to `listing`; none means the end.
+    fn readdir(
+        &self,
+        context: &Context<'_, Self::Interruption>,
+        node: NodeId,
+        position: (FuseFh, u64),
+        listing: &mut Listing<'_>,
+    ) -> Result<(), Errno>;
+
+    /// The last descriptor of an open directory is gone.
+    fn releasedir(&self, context: &Context<'_, Self::Interruption>, node: NodeId, fh: FuseFh);
+
+    /// Makes a directory's changes durable.
+    fn fsyncdir(&self, _: &Context<'_, Self::Interruption>, _node: NodeId, _fh: FuseFh) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Whether the caller may do all of `mask` (R_OK 4, W_OK 2, X_OK 1): access(2) and chdir(2).
+    fn access(&self, context: &Context<'_, Self::Interruption>, node: NodeId, mask: u32)
+    -> Result<(), Errno>;
+
+    /// Which lock, if any, keeps this one from being taken.
+    fn getlk(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _lock: &Lock,
+    ) -> Result<LockRange, Errno> {
+        Err(Errno::NOLCK)
+    }
+
+    /// Takes or gives back a lock, waiting for it if `wait`.
+    fn setlk(
+        &self,
+        _: &Context<'_, Self::Interruption>,
+        _node: NodeId,
+        _lock: &Lock,
+        _wait: bool,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOLCK)
+    }
+}

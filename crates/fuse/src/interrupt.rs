@@ -1,0 +1,436 @@
+//! Which requests are being answered, and who of their callers does not wait any more.
+//!
+//! Owns a [`Flight`] per thread: the request that it answers now. INTERRUPT names a request; a lock's wait then ends at once,
+//! any other only if its caller is being killed. As the kernel sends no second INTERRUPT when a signal that kills follows one
+//! that does not, such callers are looked at again every 100 ms, by one thread for all, which exists only while there is
+//! something to look at.
+//!
+//! Invariants: an INTERRUPT that is read before its request is registered is not lost: the reader of the INTERRUPT remembers
+//! it before it searches, the reader of the request registers before it looks among the remembered, and both pass through the
+//! flight's mutex. An interruption is raised only under that mutex, and only for the request it was meant for.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    abi::opcode,
+    caller,
+    filesystem::Interruption,
+    request::Header,
+    session::{SERVER_SILENCE, STACK_BYTES, Waiting},
+};
+
+/// How often callers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// INTERRUPTs of unknown requests that are remembered. Most are of requests that were answered meanwhile.
+const EARLY_MAX: usize = 1024;
+/// How long the looking thread stays without anything to look at: 20 looks.
+const IDLE_LOOKS_MAX: u32 = 20;
+
+/// The request that one thread answers.
+#[derive(Debug)]
+pub(crate) struct Flight<I> {
+    now: Mutex<Now<I>>,
+}
+
+#[derive(Debug)]
+struct Now<I> {
+    /// 0: none.
+    unique: u64,
+    waits_for_lock: bool,
+    tid: u32,
+    interrupted: bool,
+    on_silence: bool,
+    on_exit: bool,
+    interruption: Arc<I>,
+}
+
+/// All requests that are being answered.
+pub(crate) struct Flights<I> {
+    all: Mutex<Vec<Arc<Flight<I>>>>,
+    early: Mutex<VecDeque<u64>>,
+    early_count: AtomicUsize,
+    watched: Mutex<Watched<I>>,
+    silent_for: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
+}
+
+struct Watched<I> {
+    requests: Vec<(Arc<Flight<I>>, u64)>,
+    thread_runs: bool,
+}
+
+impl<I> fmt::Debug for Flights<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flights")
+            .field("threads", &self.all.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<I: Interruption> Flights<I> {
+    pub(crate) fn new(silent_for: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
+        Self {
+            all: Mutex::default(),
+            early: Mutex::default(),
+            early_count: AtomicUsize::new(0),
+            watched: Mutex::new(Watched {
+                requests: Vec::new(),
+                thread_runs: false,
+            }),
+            silent_for: Box::new(silent_for),
+        }
+    }
+
+    /// A place for the requests of one more thread.
+    pub(crate) fn join(&self) -> Arc<Flight<I>> {
+        let flight = Arc::new(Flight {
+            now: Mutex::new(Now {
+                unique: 0,
+                waits_for_lock: false,
+                tid: 0,
+                interrupted: false,
+                on_silence: false,
+                on_exit: false,
+                interruption: Arc::default(),
+            }),
+        });
+        self.all.lock().push(flight.clone());
+        flight
+    }
+
+    pub(crate) fn leave(&self, flight: &Arc<Flight<I>>) {
+        self.all.lock().retain(|other| !Arc::ptr_eq(other, flight));
+    }
+
+    /// `flight` answers `header`'s request from now on.
+    pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<Flight<I>>, header: &Header) {
+        {
+            let mut now = flight.now.lock();
+            now.unique = header.unique;
+            now.waits_for_lock = header.opcode == opcode::SETLKW;
+            now.tid = header.tid;
+            now.interrupted = false;
+            now.on_silence = false;
+            now.on_exit = false;
+        }
+        if self.early_count.load(Ordering::SeqCst) > 0 && self.take_early(header.unique) {
+            self.interrupt_flight(flight, header.unique);
+        }
+    }
+
+    /// The request of `flight` is answered.
+    pub(crate) fn end(&self, flight: &Flight<I>) {
+        let mut now = flight.now.lock();
+        now.unique = 0;
+        if now.interruption.is_raised() {
+            now.interruption = Arc::default();
+        }
+    }
+
+    /// The caller of request `unique` was sent a signal.
+    pub(crate) fn interrupt(self: &Arc<Self>, unique: u64) {
+        self.remember_early(unique);
+        let flight = self
+            .all
+            .lock()
+            .iter()
+            .find(|flight| flight.now.lock().unique == unique)
+            .cloned();
+        if let Some(flight) = flight {
+            self.take_early(unique);
+            self.interrupt_flight(&flight, unique);
+        }
+    }
+
+    /// Ends the wait of every request that is being answered.
+    pub(crate) fn interrupt_all(&self) {
+        for flight in self.all.lock().iter() {
+            flight.now.lock().interruption.raise();
+        }
+    }
+
+    fn remember_early(&self, unique: u64) {
+        let mut early = self.early.lock();
+        if early.len() == EARLY_MAX {
+            early.pop_front();
+        }
+        early.push_back(unique);
+        self.early_count.store(early.len(), Ordering::SeqCst);
+    }
+
+    fn take_early(&self, unique: u64) -> bool {
+        let mut early = self.early.lock();
+        let place = early.iter().position(|&other| other == unique);
+        if let Some(place) = place {
+            early.remove(place);
+            self.early_count.store(early.len(), Ordering::SeqCst);
+        }
+        place.is_some()
+    }
+
+    fn interrupt_flight(self: &Arc<Self>, flight: &Arc<Flight<I>>, unique: u64) {
+        let tid = {
+            let mut now = flight.now.lock();
+            if now.unique != unique {
+                return;
+            }
+            if now.waits_for_lock {
+                now.interruption.raise();
+                return;
+            }
+            now.interrupted = true;
+            now.tid
+        };
+        if caller::is_being_killed(tid) {
+            flight.raise(unique);
+        } else {
+            self.watch(flight, unique);
+        }
+    }
+
+    fn watch(self: &Arc<Self>, flight: &Arc<Flight<I>>, unique: u64) {
+        let mut watched = self.watched.lock();
+        watched.requests.push((flight.clone(), unique));
+        if watched.thread_runs {
+            return;
+        }
+        let flights = self.clone();
+        let spawned = thread::Builder::new()
+            .name("fuse-watch".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || flights.look_again_and_again());
+        match spawned {
+            Ok(_) => watched.thread_runs = true,
+            Err(error) => tracing::warn!("cannot start the thread that sees callers die: {error}"),
+        }
+    }
+
+    fn look_again_and_again(&self) {
+        let mut idle_looks = 0;
+        loop {
+            thread::sleep(LOOK_EVERY);
+            self.look();
+            let mut watched = self.watched.lock();
+            idle_looks = if watched.requests.is_empty() {
+                idle_looks + 1
+            } else {
+                0
+            };
+            if idle_looks == IDLE_LOOKS_MAX {
+                watched.thread_runs = false;
+                return;
+            }
+        }
+    }
+
+    /// Looks at every watched request once.
+    fn look(&self) {
+        let requests = std::mem::take(&mut self.watched.lock().requests);
+        let silent = (self.silent_for)().is_some_and(|silence| silence >= SERVER_SILENCE);
+        let mut waiting: Vec<_> = requests
+            .into_iter()
+            .filter(|(flight, unique)| flight.still_waits(*unique, silent))
+            .collect();
+        self.watched.lock().requests.append(&mut waiting);
+    }
+}
+
+impl<I: Interruption> Flight<I> {
+    /// What the request that is being answered now waits under.
+    pub(crate) fn interruption(&self) -> Arc<I> {
+        self.now.lock().interruption.clone()
+    }
+
+    fn raise(&self, unique: u64) {
+        let now = self.now.lock();
+        if now.unique == unique {
+            now.interruption.raise();
+        }
+    }
+
+    /// Ends the wait of request `unique` if there is a reason to; says whether it has to be looked at again.
+    fn still_waits(&self, unique: u64, silent: bool) -> bool {
+        let (tid, interrupted, on_exit, on_silence) = {
+            let now = self.now.lock();
+            if now.unique != unique || now.interruption.is_raised() {
+                return false;
+            }
+            (now.tid, now.interrupted, now.on_exit, now.on_silence)
+        };
+        let ends = silent && on_silence
+            || interrupted && caller::is_being_killed(tid)
+            || silent && on_exit && caller::is_exiting(tid);
+        if ends {
+            self.raise(unique);
+        }
+        !ends
+    }
+}
+
+/// Lets a method say how the wait of its request may end.
+#[derive(Debug)]
+pub(crate) struct Patience<'a, I> {
+    pub(crate) flights: &'a Arc<Flights<I>>,
+    pub(crate) flight: &'a Arc<Flight<I>>,
+    pub(crate) unique: u64,
+}
+
+impl<I: Interruption> Waiting for Patience<'_, I> {
+    fn give_up_on_silence(&self) {
+        self.flight.now.lock().on_silence = true;
+        self.flights.watch(self.flight, self.unique);
+    }
+
+    fn give_up_on_exit(&self) {
+        self.flight.now.lock().on_exit = true;
+        self.flights.watch(self.flight, self.unique);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::values::NodeId;
+
+    #[derive(Debug, Default)]
+    struct Flag(AtomicBool);
+
+    impl Interruption for Flag {
+        fn raise(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+
+        fn is_raised(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// A thread that is not there counts as being killed.
+    const DEAD: u32 = u32::MAX;
+
+    fn header(unique: u64, opcode: u32, tid: u32) -> Header {
+        Header {
+            unique,
+            opcode,
+            node: NodeId(1),
+            uid: 0,
+            gid: 0,
+            tid,
+        }
+    }
+
+    fn flights(silence: Option<Duration>) -> (Arc<Flights<Flag>>, Arc<Flight<Flag>>) {
+        let flights = Arc::new(Flights::new(move || silence));
+        let flight = flights.join();
+        (flights, flight)
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_ends_with_any_signal_and_others_with_a_fatal_one() {
+        let living = std::process::id();
+        for (opcode, tid, ends) in [
+            (opcode::SETLKW, living, true),
+            (opcode::SETLKW, DEAD, true),
+            (opcode::READ, DEAD, true),
+            (opcode::READ, living, false),
+            (opcode::SETLK, living, false),
+        ] {
+            let (flights, flight) = flights(None);
+            flights.begin(&flight, &header(8, opcode, tid));
+            flights.interrupt(8);
+            assert_eq!(flight.interruption().is_raised(), ends, "{opcode} {tid}");
+        }
+    }
+
+    #[test]
+    fn an_interrupt_that_comes_before_its_request_is_remembered() {
+        let (flights, flight) = flights(None);
+        flights.interrupt(10);
+        flights.begin(&flight, &header(8, opcode::SETLKW, 1));
+        assert!(!flight.interruption().is_raised(), "it was meant for another");
+        flights.end(&flight);
+        flights.begin(&flight, &header(10, opcode::SETLKW, 1));
+        assert!(flight.interruption().is_raised());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (flights, flight) = flights(None);
+        for unique in 0..=2 * EARLY_MAX as u64 {
+            flights.interrupt(2 * unique + 2);
+        }
+        assert_eq!(flights.early.lock().len(), EARLY_MAX);
+        flights.begin(&flight, &header(2, opcode::SETLKW, 1));
+        assert!(!flight.interruption().is_raised(), "the oldest was forgotten");
+    }
+
+    #[test]
+    fn the_next_request_of_a_thread_is_not_interrupted_with_the_last() {
+        let (flights, flight) = flights(None);
+        flights.begin(&flight, &header(8, opcode::SETLKW, 1));
+        flights.interrupt(8);
+        flights.end(&flight);
+        flights.begin(&flight, &header(10, opcode::SETLKW, 1));
+        flights.interrupt(8);
+        assert!(!flight.interruption().is_raised());
+    }
+
+    #[test]
+    fn silence_ends_what_said_it_would_go_by_it() {
+        let long = Some(SERVER_SILENCE);
+        for (silence, on_silence, on_exit, tid, ends) in [
+            (long, true, false, std::process::id(), true),
+            (long, false, true, DEAD, true),
+            (long, false, true, std::process::id(), false),
+            (long, false, false, DEAD, false),
+            (None, true, true, DEAD, false),
+            (Some(SERVER_SILENCE / 2), true, true, DEAD, false),
+        ] {
+            let (flights, flight) = flights(silence);
+            flights.watched.lock().thread_runs = true;
+            flights.begin(&flight, &header(8, opcode::FLUSH, tid));
+            let patience = Patience {
+                flights: &flights,
+                flight: &flight,
+                unique: 8,
+            };
+            if on_silence {
+                patience.give_up_on_silence();
+            }
+            if on_exit {
+                patience.give_up_on_exit();
+            }
+            flights.look();
+            assert_eq!(
+                flight.interruption().is_raised(),
+                ends,
+                "{silence:?} {on_silence} {on_exit} {tid}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_answered_request_is_looked_at_no_more() {
+        let (flights, flight) = flights(None);
+        flights.watched.lock().thread_runs = true;
+        flights.begin(&flight, &header(8, opcode::READ, std::process::id()));
+        flights.interrupt(8);
+        flights.look();
+        assert_eq!(flights.watched.lock().requests.len(), 1);
+        flights.end(&flight);
+        flights.look();
+        assert!(flights.watched.lock().requests.is_empty());
+    }
+}

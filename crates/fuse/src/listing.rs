@@ -1,0 +1,134 @@
+//! The names in a reply to READDIR and READDIRPLUS.
+//!
+//! Owns their layout and the bound on their bytes: what the kernel asked for. Invariant: a name is either whole or absent.
+
+use crate::{
+    abi::encode::{ENTRY_BYTES, entry_bytes},
+    values::Entry,
+};
+
+/// Bytes before a name (`fuse_dirent`).
+const DIRENT_BYTES: usize = 24;
+
+/// One name of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// Inode number (d_ino).
+    pub inode: u64,
+    /// Where a listing goes on after this name (d_off). The kernel takes it for signed: keep it below 2^63.
+    pub next: u64,
+    /// Type as in the upper bits of st_mode (S_IFMT), 0 if unknown.
+    pub mode: u32,
+}
+
+/// Collects names until the kernel's buffer is full.
+#[derive(Debug)]
+pub struct Listing<'a> {
+    buffer: &'a mut [u8],
+    used: usize,
+    plus: bool,
+}
+
+impl<'a> Listing<'a> {
+    pub(crate) fn new(buffer: &'a mut [u8], plus: bool) -> Self {
+        Self {
+            buffer,
+            used: 0,
+            plus,
+        }
+    }
+
+    /// Whether the kernel wants what the names lead to (READDIRPLUS).
+    #[must_use]
+    pub fn is_plus(&self) -> bool {
+        self.plus
+    }
+
+    /// Whether no name was taken yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Adds a name, with what it leads to where that is known and [`Listing::is_plus`]; an entry that is taken counts as a
+    /// look-up. `.` and `..` never have one. False: there is no room, the name was not taken.
+    #[must_use]
+    pub fn push(&mut self, name: &Name<'_>, entry: Option<&Entry>) -> bool {
+        let front = if self.plus { ENTRY_BYTES } else { 0 };
+        let unpadded = front + DIRENT_BYTES + name.name.len();
+        let whole = unpadded.next_multiple_of(8);
+        let Some(place) = self.buffer.get_mut(self.used..self.used + whole) else {
+            return false;
+        };
+        let (head, dirent) = place.split_at_mut(front);
+        if self.plus {
+            // Node 0 says here that nothing is known of the object.
+            head.copy_from_slice(&entry.map_or([0; ENTRY_BYTES], entry_bytes));
+        }
+        let Ok(length) = u32::try_from(name.name.len()) else {
+            return false;
+        };
+        dirent[..8].copy_from_slice(&name.inode.to_ne_bytes());
+        dirent[8..16].copy_from_slice(&name.next.to_ne_bytes());
+        dirent[16..20].copy_from_slice(&length.to_ne_bytes());
+        // The upper bits of st_mode are what d_type says.
+        dirent[20..24].copy_from_slice(&((name.mode >> 12) & 0xf).to_ne_bytes());
+        let (text, padding) = dirent[DIRENT_BYTES..].split_at_mut(name.name.len());
+        text.copy_from_slice(name.name);
+        padding.fill(0);
+        self.used += whole;
+        true
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_whole_or_not_at_all() {
+        let name = Name {
+            name: b"abc",
+            inode: 9,
+            next: 1,
+            mode: 0o100_644,
+        };
+        for plus in [false, true] {
+            let each = if plus { 32 + ENTRY_BYTES } else { 32 };
+            for room in [each - 1, each, 2 * each - 1, 2 * each] {
+                let mut buffer = vec![0xff; room];
+                let mut listing = Listing::new(&mut buffer, plus);
+                let mut taken = 0;
+                while listing.push(&name, None) {
+                    taken += 1;
+                }
+                assert_eq!((taken, listing.bytes()), (room / each, taken * each));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_lies_as_the_kernel_reads_it() {
+        let mut buffer = [0xff; 32];
+        let mut listing = Listing::new(&mut buffer, false);
+        assert!(listing.push(
+            &Name {
+                name: b"dir",
+                inode: 9,
+                next: 7,
+                mode: 0o040_755
+            },
+            None
+        ));
+        assert_eq!(buffer[8], 7);
+        assert_eq!(buffer[16..20], 3_u32.to_ne_bytes());
+        assert_eq!(buffer[20..24], 4_u32.to_ne_bytes());
+        assert_eq!(&buffer[24..], b"dir\0\0\0\0\0");
+    }
+}

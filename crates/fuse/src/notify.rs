@@ -1,0 +1,108 @@
+//! Telling the kernel, unasked, that what it has cached is void.
+//!
+//! Owns the notifications' layout. [`Notifier::invalidate_inode`] waits for pages that are being read or written,
+//! [`Notifier::invalidate_entry`] and [`Notifier::delete`] for every operation in that directory: never call them while
+//! holding a lock that an answer needs, and those about names never from a method that answers a request in that directory.
+
+use std::{io::IoSlice, os::fd::OwnedFd, sync::Arc};
+
+use rustix::io::Errno;
+
+use crate::{
+    abi::{EXPIRE_ONLY, encode, notify},
+    values::NodeId,
+};
+
+/// Sends notifications. Errors: ENOENT if the kernel does not know the object or name (nothing to do then), ENOSYS or EINVAL
+/// if it does not know the notification, ENODEV after the mount has ended.
+#[derive(Clone, Debug)]
+pub struct Notifier {
+    device: Arc<OwnedFd>,
+}
+
+impl Notifier {
+    pub(crate) fn new(device: Arc<OwnedFd>) -> Self {
+        Self { device }
+    }
+
+    /// Voids an object's attributes and the pages from `offset` on, `length` bytes of them (0: all). A negative offset voids
+    /// the attributes alone.
+    ///
+    /// # Errors
+    /// See [`Notifier`].
+    pub fn invalidate_inode(&self, node: NodeId, offset: i64, length: i64) -> Result<(), Errno> {
+        self.send(
+            notify::INVAL_INODE,
+            &[
+                &node.0.to_ne_bytes(),
+                &offset.to_ne_bytes(),
+                &length.to_ne_bytes(),
+            ],
+        )
+    }
+
+    /// Voids a name, present or missing.
+    ///
+    /// # Errors
+    /// See [`Notifier`].
+    pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.entry(parent, name, 0)
+    }
+
+    /// Has a name asked for again when next used, without throwing out who is in it ([`crate::feature::HAS_EXPIRE_ONLY`]).
+    ///
+    /// # Errors
+    /// See [`Notifier`].
+    pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.entry(parent, name, EXPIRE_ONLY)
+    }
+
+    /// Tells that `name`, which led to `child`, was removed by somebody else: watchers are told too.
+    ///
+    /// # Errors
+    /// See [`Notifier`].
+    pub fn delete(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Result<(), Errno> {
+        let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
+        self.send(
+            notify::DELETE,
+            &[
+                &parent.0.to_ne_bytes(),
+                &child.0.to_ne_bytes(),
+                &length.to_ne_bytes(),
+                &[0; 4],
+                name,
+                &[0],
+            ],
+        )
+    }
+
+    /// Has every name asked for again when next used ([`crate::Negotiated::has_epochs`]).
+    ///
+    /// # Errors
+    /// See [`Notifier`].
+    pub fn increment_epoch(&self) -> Result<(), Errno> {
+        self.send(notify::INC_EPOCH, &[])
+    }
+
+    fn entry(&self, parent: NodeId, name: &[u8], flags: u32) -> Result<(), Errno> {
+        let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
+        self.send(
+            notify::INVAL_ENTRY,
+            &[
+                &parent.0.to_ne_bytes(),
+                &length.to_ne_bytes(),
+                &flags.to_ne_bytes(),
+                name,
+                &[0],
+            ],
+        )
+    }
+
+    fn send(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno> {
+        let body = parts.iter().map(|part| part.len()).sum();
+        let header = encode::notification_header(body, code);
+        let mut message = vec![IoSlice::new(&header)];
+        message.extend(parts.iter().map(|part| IoSlice::new(part)));
+        rustix::io::writev(&self.device, &message).map(drop)
+    }
+}

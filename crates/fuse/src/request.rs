@@ -1,0 +1,561 @@
+//! A request of the kernel: its header, and its body as a typed operation borrowed from the read buffer.
+//!
+//! Owns the meaning of each operation's bytes. An operation that is not known here, or that this crate never offers, is
+//! [`Operation::Unsupported`] and not an error. Knows nothing of who answers.
+
+use crate::{
+    abi::{
+        REQUEST_HEADER_BYTES, opcode,
+        parse::{Cursor, Malformed},
+        request_flag, set_valid,
+    },
+    values::{
+        Create, FuseFh, Lock, LockKind, LockRange, NewNode, NodeId, Open, Read, Release, SetAttributes,
+        SetTime, Time, Write,
+    },
+};
+
+/// Who asks about what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Names this request in its reply.
+    pub(crate) unique: u64,
+    /// What it asks for.
+    pub(crate) opcode: u32,
+    /// What it is about.
+    pub(crate) node: NodeId,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The calling thread; 0 if it is in a process-id namespace that we do not see.
+    pub(crate) tid: u32,
+}
+
+/// The first request of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Init {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    pub(crate) readahead_max: u32,
+    pub(crate) features: u64,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation<'a> {
+    Lookup {
+        name: &'a [u8],
+    },
+    Forget {
+        lookups: u64,
+    },
+    BatchForget(Forgets<'a>),
+    Getattr {
+        fh: Option<FuseFh>,
+    },
+    Setattr(SetAttributes),
+    Readlink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    Mknod {
+        name: &'a [u8],
+        new: NewNode,
+    },
+    Mkdir {
+        name: &'a [u8],
+        mode: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    Rmdir {
+        name: &'a [u8],
+    },
+    Rename {
+        name: &'a [u8],
+        new_parent: NodeId,
+        new_name: &'a [u8],
+        flags: u32,
+    },
+    Link {
+        node: NodeId,
+        name: &'a [u8],
+    },
+    Open(Open),
+    Create {
+        name: &'a [u8],
+        create: Create,
+    },
+    Read(Read),
+    Write {
+        write: Write,
+        data: &'a [u8],
+    },
+    Statfs,
+    Flush {
+        fh: FuseFh,
+        lock_owner: u64,
+    },
+    Release(Release),
+    Fsync {
+        fh: FuseFh,
+        data_only: bool,
+    },
+    Opendir {
+        flags: u32,
+    },
+    Readdir {
+        fh: FuseFh,
+        offset: u64,
+        size: u32,
+        plus: bool,
+    },
+    Releasedir {
+        fh: FuseFh,
+    },
+    Fsyncdir {
+        fh: FuseFh,
+    },
+    Access {
+        mask: u32,
+    },
+    Getlk(Lock),
+    Setlk {
+        lock: Lock,
+        wait: bool,
+    },
+    Interrupt {
+        unique: u64,
+    },
+    Init(Init),
+    Destroy,
+    Ioctl,
+    Unsupported,
+}
+
+/// The pairs of a BATCH_FORGET.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forgets<'a>(&'a [u8]);
+
+impl Forgets<'_> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.0.chunks_exact(16).filter_map(|pair| {
+            let mut cursor = Cursor::new(pair);
+            Some((NodeId(cursor.u64().ok()?), cursor.u64().ok()?))
+        })
+    }
+}
+
+/// Splits what was read into header and body.
+pub(crate) fn split(bytes: &[u8]) -> Result<(Header, &[u8]), Malformed> {
+    let mut cursor = Cursor::new(bytes);
+    let length = cursor.u32()?;
+    let opcode = cursor.u32()?;
+    let header = Header {
+        unique: cursor.u64()?,
+        opcode,
+        node: NodeId(cursor.u64()?),
+        uid: cursor.u32()?,
+        gid: cursor.u32()?,
+        tid: cursor.u32()?,
+    };
+    // The extensions (7.38) stand at the end of the body, in units of 8 bytes; none is asked for, so none is read.
+    let extensions = usize::from(cursor.u16()?) * 8;
+    let end = usize::try_from(length)
+        .map_err(|_| Malformed)?
+        .checked_sub(extensions)
+        .ok_or(Malformed)?;
+    let body = bytes.get(REQUEST_HEADER_BYTES..end).ok_or(Malformed)?;
+    Ok((header, body))
+}
+
+/// Reads the body of a request.
+pub(crate) fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<Operation<'a>, Malformed> {
+    let mut c = Cursor::new(body);
+    Ok(match header.opcode {
+        opcode::LOOKUP => Operation::Lookup { name: c.name()? },
+        opcode::FORGET => Operation::Forget { lookups: c.u64()? },
+        opcode::BATCH_FORGET => parse_forgets(c)?,
+        opcode::GETATTR => parse_getattr(c)?,
+        opcode::SETATTR => Operation::Setattr(parse_setattr(c)?),
+        opcode::READLINK => Operation::Readlink,
+        opcode::ACCESS => Operation::Access { mask: c.u32()? },
+        opcode::STATFS => Operation::Statfs,
+        opcode::SYMLINK | opcode::MKNOD | opcode::MKDIR | opcode::UNLINK | opcode::RMDIR | opcode::LINK => {
+            parse_naming(header.opcode, c)?
+        }
+        opcode::RENAME => parse_rename(NodeId(c.u64()?), 0, c)?,
+        opcode::RENAME2 => {
+            let new_parent = NodeId(c.u64()?);
+            let flags = c.u32()?;
+            c.skip(4)?;
+            parse_rename(new_parent, flags, c)?
+        }
+        opcode::OPEN | opcode::CREATE | opcode::OPENDIR => parse_open(header.opcode, c)?,
+        opcode::READ => Operation::Read(parse_read(c)?),
+        opcode::WRITE => parse_write(c)?,
+        opcode::FLUSH => {
+            let fh = FuseFh(c.u64()?);
+            c.skip(8)?;
+            Operation::Flush {
+                fh,
+                lock_owner: c.u64()?,
+            }
+        }
+        opcode::RELEASE | opcode::RELEASEDIR => parse_release(header.opcode, c)?,
+        opcode::FSYNC => {
+            let fh = FuseFh(c.u64()?);
+            Operation::Fsync {
+                fh,
+                data_only: c.u32()? & request_flag::FSYNC_DATA_ONLY != 0,
+            }
+        }
+        opcode::FSYNCDIR => Operation::Fsyncdir { fh: FuseFh(c.u64()?) },
+        opcode::READDIR | opcode::READDIRPLUS => {
+            let read = parse_read(c)?;
+            let plus = header.opcode == opcode::READDIRPLUS;
+            Operation::Readdir {
+                fh: read.fh,
+                offset: read.offset,
+                size: read.size,
+                plus,
+            }
+        }
+        opcode::GETLK | opcode::SETLK | opcode::SETLKW => parse_lock(header.opcode, c)?,
+        opcode::INTERRUPT => Operation::Interrupt { unique: c.u64()? },
+        opcode::INIT => Operation::Init(parse_init(c)?),
+        opcode::DESTROY => Operation::Destroy,
+        opcode::IOCTL => Operation::Ioctl,
+        // Answered ENOSYS, after which the kernel does without: attributes of any name are EOPNOTSUPP and not asked for again
+        // (so no write asks for security.capability), fallocate(2) and O_TMPFILE are EOPNOTSUPP, lseek(2) takes the file for
+        // one piece of data, copy_file_range(2) copies, statx(2) goes by GETATTR, syncfs(2) is done with the kernel's own part,
+        // poll(2) is always ready, FIBMAP is EINVAL.
+        opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
+            Operation::Unsupported
+        }
+        opcode::FALLOCATE | opcode::TMPFILE | opcode::LSEEK | opcode::COPY_FILE_RANGE => {
+            Operation::Unsupported
+        }
+        opcode::COPY_FILE_RANGE_64 | opcode::STATX | opcode::SYNCFS | opcode::POLL | opcode::BMAP => {
+            Operation::Unsupported
+        }
+        // Only ever sent in answer to a notification that this crate does not send.
+        opcode::NOTIFY_REPLY => Operation::Unsupported,
+        _ => Operation::Unsupported,
+    })
+}
+
+fn parse_forgets(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let count = c.u32()?;
+    c.skip(4)?;
+    let bytes = c.bytes(count.checked_mul(16).ok_or(Malformed)?)?;
+    Ok(Operation::BatchForget(Forgets(bytes)))
+}
+
+fn parse_getattr(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let flags = c.u32()?;
+    c.skip(4)?;
+    let fh = FuseFh(c.u64()?);
+    Ok(Operation::Getattr {
+        fh: (flags & request_flag::GETATTR_FH != 0).then_some(fh),
+    })
+}
+
+fn parse_setattr(mut c: Cursor<'_>) -> Result<SetAttributes, Malformed> {
+    let valid = c.u32()?;
+    let has = |bit: u32| valid & bit != 0;
+    c.skip(4)?;
+    let fh = c.u64()?;
+    let size = c.u64()?;
+    c.skip(8)?;
+    let (atime, mtime, _ctime) = (c.i64()?, c.i64()?, c.i64()?);
+    let (atime_nanoseconds, mtime_nanoseconds, _) = (c.u32()?, c.u32()?, c.u32()?);
+    let mode = c.u32()?;
+    c.skip(4)?;
+    let (uid, gid) = (c.u32()?, c.u32()?);
+    let time = |now: u32, to: u32, seconds: i64, nanoseconds: u32| {
+        if has(now) {
+            Some(SetTime::Now)
+        } else {
+            has(to).then_some(SetTime::To(Time { seconds, nanoseconds }))
+        }
+    };
+    Ok(SetAttributes {
+        fh: has(set_valid::FH).then_some(FuseFh(fh)),
+        mode: has(set_valid::MODE).then_some(mode),
+        uid: has(set_valid::UID).then_some(uid),
+        gid: has(set_valid::GID).then_some(gid),
+        size: has(set_valid::SIZE).then_some(size),
+        atime: time(set_valid::ATIME_NOW, set_valid::ATIME, atime, atime_nanoseconds),
+        mtime: time(set_valid::MTIME_NOW, set_valid::MTIME, mtime, mtime_nanoseconds),
+        kill_set_id: has(set_valid::KILL_SUIDGID),
+    })
+}
+
+/// Operations that make or remove a name. The umask they carry was taken off the mode by the kernel.
+fn parse_naming(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    Ok(match number {
+        opcode::SYMLINK => Operation::Symlink {
+            name: c.name()?,
+            target: c.name()?,
+        },
+        opcode::MKNOD => {
+            let new = NewNode {
+                mode: c.u32()?,
+                device: c.u32()?,
+            };
+            c.skip(8)?;
+            Operation::Mknod { name: c.name()?, new }
+        }
+        opcode::MKDIR => {
+            let mode = c.u32()?;
+            c.skip(4)?;
+            Operation::Mkdir {
+                name: c.name()?,
+                mode,
+            }
+        }
+        opcode::UNLINK => Operation::Unlink { name: c.name()? },
+        opcode::RMDIR => Operation::Rmdir { name: c.name()? },
+        _ => Operation::Link {
+            node: NodeId(c.u64()?),
+            name: c.name()?,
+        },
+    })
+}
+
+fn parse_rename(new_parent: NodeId, flags: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    Ok(Operation::Rename {
+        name: c.name()?,
+        new_parent,
+        new_name: c.name()?,
+        flags,
+    })
+}
+
+fn parse_open(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let flags = c.u32()?;
+    match number {
+        opcode::OPENDIR => Ok(Operation::Opendir { flags }),
+        opcode::OPEN => {
+            let kill_set_id = c.u32()? & request_flag::OPEN_KILL_SUIDGID != 0;
+            Ok(Operation::Open(Open { flags, kill_set_id }))
+        }
+        _ => {
+            let mode = c.u32()?;
+            c.skip(4)?;
+            let kill_set_id = c.u32()? & request_flag::OPEN_KILL_SUIDGID != 0;
+            Ok(Operation::Create {
+                name: c.name()?,
+                create: Create {
+                    flags,
+                    mode,
+                    kill_set_id,
+                },
+            })
+        }
+    }
+}
+
+fn parse_read(mut c: Cursor<'_>) -> Result<Read, Malformed> {
+    let fh = FuseFh(c.u64()?);
+    let offset = c.u64()?;
+    let size = c.u32()?;
+    let read_flags = c.u32()?;
+    let lock_owner = c.u64()?;
+    let flags = c.u32()?;
+    let lock_owner = (read_flags & request_flag::READ_LOCK_OWNER != 0).then_some(lock_owner);
+    Ok(Read {
+        fh,
+        offset,
+        size,
+        flags,
+        lock_owner,
+    })
+}
+
+fn parse_write(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let fh = FuseFh(c.u64()?);
+    let offset = c.u64()?;
+    let size = c.u32()?;
+    let write_flags = c.u32()?;
+    let lock_owner = c.u64()?;
+    let flags = c.u32()?;
+    c.skip(4)?;
+    let has = |bit: u32| write_flags & bit != 0;
+    let write = Write {
+        fh,
+        offset,
+        flags,
+        from_cache: has(request_flag::WRITE_CACHE),
+        kill_set_id: has(request_flag::WRITE_KILL_SUIDGID),
+        lock_owner: has(request_flag::WRITE_LOCK_OWNER).then_some(lock_owner),
+    };
+    let data = c.bytes(size)?;
+    if c.rest().is_empty() {
+        Ok(Operation::Write { write, data })
+    } else {
+        Err(Malformed)
+    }
+}
+
+fn parse_release(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let fh = FuseFh(c.u64()?);
+    let flags = c.u32()?;
+    let release_flags = c.u32()?;
+    let lock_owner = c.u64()?;
+    if number == opcode::RELEASEDIR {
+        return Ok(Operation::Releasedir { fh });
+    }
+    let flock_unlock = release_flags & request_flag::RELEASE_FLOCK_UNLOCK != 0;
+    Ok(Operation::Release(Release {
+        fh,
+        flags,
+        flock_unlock,
+        lock_owner,
+    }))
+}
+
+fn parse_lock(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let fh = FuseFh(c.u64()?);
+    let owner = c.u64()?;
+    let (start, end) = (c.u64()?, c.u64()?);
+    let kind = LockKind::from_wire(c.u32()?).ok_or(Malformed)?;
+    let pid = c.u32()?;
+    let flock = c.u32()? & request_flag::LOCK_FLOCK != 0;
+    let lock = Lock {
+        fh,
+        owner,
+        range: LockRange {
+            start,
+            end,
+            kind,
+            pid,
+        },
+        flock,
+    };
+    Ok(match number {
+        opcode::GETLK => Operation::Getlk(lock),
+        _ => Operation::Setlk {
+            lock,
+            wait: number == opcode::SETLKW,
+        },
+    })
+}
+
+fn parse_init(mut c: Cursor<'_>) -> Result<Init, Malformed> {
+    let (major, minor) = (c.u32()?, c.u32()?);
+    // What follows came with 7.6, the second word of features with 7.36.
+    let readahead_max = c.u32().unwrap_or(0);
+    let low = c.u32().unwrap_or(0);
+    let high = c.u32().unwrap_or(0);
+    Ok(Init {
+        major,
+        minor,
+        readahead_max,
+        features: u64::from(low) | u64::from(high) << 32,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(number: u32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let length = u32::try_from(REQUEST_HEADER_BYTES + body.len()).expect("short");
+        bytes.extend(length.to_ne_bytes());
+        bytes.extend(number.to_ne_bytes());
+        for word in [77_u64, 5] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for word in [1000_u32, 100, 4321, 0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(body);
+        bytes
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn a_header_names_who_asks() {
+        let bytes = request(opcode::LOOKUP, b"name\0");
+        let (header, body) = split(&bytes).expect("well formed");
+        let expected = Header {
+            unique: 77,
+            opcode: opcode::LOOKUP,
+            node: NodeId(5),
+            uid: 1000,
+            gid: 100,
+            tid: 4321,
+        };
+        assert_eq!(header, expected);
+        assert!(matches!(
+            parse(&header, body),
+            Ok(Operation::Lookup { name: b"name" })
+        ));
+    }
+
+    #[test]
+    fn every_operation_cut_anywhere_is_refused_or_read_but_never_panics() {
+        for number in 0..=60 {
+            let whole = request(number, &[1; 120]);
+            for cut in REQUEST_HEADER_BYTES..whole.len() {
+                let mut bytes = whole[..cut].to_vec();
+                let length = u32::try_from(cut).expect("short");
+                bytes[..4].copy_from_slice(&length.to_ne_bytes());
+                let (header, body) = split(&bytes).expect("the header is whole");
+                let _ = parse(&header, body);
+            }
+        }
+    }
+
+    #[test]
+    fn extensions_are_not_part_of_the_body() {
+        let mut bytes = request(opcode::UNLINK, b"n\0......12345678");
+        bytes[36..38].copy_from_slice(&1_u16.to_ne_bytes());
+        let (_, body) = split(&bytes).expect("well formed");
+        assert_eq!(body, b"n\0......");
+        bytes[36..38].copy_from_slice(&1000_u16.to_ne_bytes());
+        assert_eq!(split(&bytes).err(), Some(Malformed));
+    }
+
+    #[test]
+    fn a_write_holds_exactly_its_data() {
+        let mut body = words(&[1, 0, 2, 0, 3, 1 << 2, 0, 0, 0, 0]);
+        body.extend(b"abc");
+        let bytes = request(opcode::WRITE, &body);
+        let (header, body) = split(&bytes).expect("well formed");
+        let Ok(Operation::Write { write, data }) = parse(&header, body) else {
+            panic!("a write")
+        };
+        assert_eq!(
+            (write.fh, write.offset, write.kill_set_id, data),
+            (FuseFh(1), 2, true, &b"abc"[..])
+        );
+        assert!(parse(&header, &body[..body.len() - 1]).is_err());
+        assert!(parse(&header, &[body, b"d"].concat()).is_err());
+    }
+
+    #[test]
+    fn a_batch_of_forgets_must_be_whole() {
+        let mut body = words(&[2, 0]);
+        for word in [5_u64, 1, 6, 2] {
+            body.extend(word.to_ne_bytes());
+        }
+        let bytes = request(opcode::BATCH_FORGET, &body);
+        let (header, body) = split(&bytes).expect("well formed");
+        let Ok(Operation::BatchForget(forgets)) = parse(&header, body) else {
+            panic!("forgets")
+        };
+        assert_eq!(
+            forgets.iter().collect::<Vec<_>>(),
+            [(NodeId(5), 1), (NodeId(6), 2)]
+        );
+        assert!(parse(&header, &body[..body.len() - 8]).is_err());
+    }
+}

@@ -1,0 +1,294 @@
+//! One request: its method is called and its reply sent.
+//!
+//! Owns the way from a typed operation to a reply's bytes. Small replies are built on the stack and sent by one write(2),
+//! data by one writev(2) from where the method put them.
+
+use std::{fmt, os::fd::OwnedFd, sync::Arc};
+
+use rustix::io::Errno;
+
+use crate::{
+    abi::{encode::Small, opcode, opcode_name},
+    filesystem::{Context, Filesystem, Interruption},
+    interrupt::{Flight, Flights, Patience},
+    listing::Listing,
+    negotiate::IO_BYTES_MAX,
+    reply::{self, ReadReply},
+    request::{Header, Operation},
+    sys::Buffer,
+    values::{NodeId, Read},
+};
+
+/// A thread's memory for data of replies, made when first needed.
+#[derive(Debug, Default)]
+pub(super) struct Reserve {
+    data: Option<Buffer>,
+    target: Vec<u8>,
+}
+
+impl Reserve {
+    /// `size` bytes, whatever they hold.
+    fn data(&mut self, size: u32) -> Result<&mut [u8], Errno> {
+        let size = usize::try_from(size.min(IO_BYTES_MAX)).map_err(|_| Errno::INVAL)?;
+        let buffer = match &mut self.data {
+            Some(buffer) => buffer,
+            none => none.insert(Buffer::new(IO_BYTES_MAX as usize)?),
+        };
+        Ok(&mut buffer.bytes()[..size])
+    }
+}
+
+/// One request on its way.
+pub(super) struct Exchange<'a, I> {
+    pub(super) device: &'a Arc<OwnedFd>,
+    pub(super) header: Header,
+    pub(super) flights: &'a Arc<Flights<I>>,
+    pub(super) flight: &'a Arc<Flight<I>>,
+    pub(super) interruption: &'a I,
+    pub(super) only_user: Option<u32>,
+}
+
+impl<I> fmt::Debug for Exchange<'_, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("header", &self.header)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<I: Interruption> Exchange<'_, I> {
+    /// Has `filesystem` answer.
+    pub(super) fn serve<F>(&self, filesystem: &F, operation: Operation<'_>, reserve: &mut Reserve)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        if self.is_somebody_else() {
+            return self.error(Errno::ACCESS);
+        }
+        let patience = Patience {
+            flights: self.flights,
+            flight: self.flight,
+            unique: self.header.unique,
+        };
+        let Header {
+            node, uid, gid, tid, ..
+        } = self.header;
+        let context = &Context {
+            uid,
+            gid,
+            tid,
+            interruption: self.interruption,
+            waiting: &patience,
+        };
+        match operation {
+            Operation::Lookup { name } => {
+                self.send(filesystem.lookup(context, node, name), |reply, entry| {
+                    reply.entry(&entry)
+                });
+            }
+            Operation::Getattr { fh } => {
+                self.send(filesystem.getattr(context, node, fh), |reply, stat| {
+                    reply.attributes(&stat.attributes, stat.valid);
+                });
+            }
+            Operation::Setattr(set) => self.send(filesystem.setattr(context, node, &set), |reply, stat| {
+                reply.attributes(&stat.attributes, stat.valid);
+            }),
+            Operation::Access { mask } => self.done(filesystem.access(context, node, mask)),
+            Operation::Open(open) => {
+                self.send(filesystem.open(context, node, &open), |reply, opened| {
+                    reply.opened(&opened)
+                });
+            }
+            Operation::Read(read) => self.read(filesystem, context, &read),
+            Operation::Write { write, data } => {
+                self.send(filesystem.write(context, node, &write, data), |reply, count| {
+                    reply.u32(count);
+                    reply.u32(0);
+                });
+            }
+            Operation::Flush { fh, lock_owner } => self.done(filesystem.flush(context, node, fh, lock_owner)),
+            Operation::Release(release) => {
+                filesystem.release(context, node, &release);
+                self.done(Ok(()));
+            }
+            Operation::Fsync { fh, data_only } => self.done(filesystem.fsync(context, node, fh, data_only)),
+            Operation::Forget { lookups } => filesystem.forget(node, lookups),
+            Operation::BatchForget(forgets) => {
+                forgets
+                    .iter()
+                    .for_each(|(node, lookups)| filesystem.forget(node, lookups));
+            }
+            Operation::Statfs => {
+                self.send(filesystem.statfs(context, node), |reply, sizes| {
+                    reply.sizes(&sizes)
+                });
+            }
+            Operation::Opendir { flags } => {
+                self.send(filesystem.opendir(context, node, flags), |reply, opened| {
+                    reply.opened(&opened)
+                });
+            }
+            Operation::Readdir {
+                fh,
+                offset,
+                size,
+                plus,
+            } => {
+                let answer = reserve.data(size).and_then(|buffer| {
+                    let mut listing = Listing::new(buffer, plus);
+                    filesystem.readdir(context, node, (fh, offset), &mut listing)?;
+                    let used = listing.bytes();
+                    Ok(&buffer[..used])
+                });
+                self.data(answer);
+            }
+            Operation::Releasedir { fh } => {
+                filesystem.releasedir(context, node, fh);
+                self.done(Ok(()));
+            }
+            Operation::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
+            Operation::Readlink => {
+                reserve.target.clear();
+                let answer = filesystem.readlink(context, node, &mut reserve.target);
+                self.data(answer.map(|()| reserve.target.as_slice()));
+            }
+            Operation::Getlk(lock) => {
+                self.send(filesystem.getlk(context, node, &lock), |reply, lock| {
+                    reply.lock(&lock)
+                });
+            }
+            Operation::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
+            // What the kernel sends as ENOTTY to the caller of ioctl(2).
+            Operation::Ioctl => self.error(Errno::NOTTY),
+            Operation::Destroy => self.done(Ok(())),
+            Operation::Init(_) | Operation::Interrupt { .. } | Operation::Unsupported => {
+                self.error(Errno::NOSYS)
+            }
+            naming => self.naming(filesystem, context, node, naming),
+        }
+    }
+
+    /// Operations that make, move or remove a name.
+    fn naming<F>(&self, filesystem: &F, context: &Context<'_, I>, parent: NodeId, operation: Operation<'_>)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        match operation {
+            Operation::Symlink { name, target } => {
+                self.send(
+                    filesystem.symlink(context, parent, name, target),
+                    |reply, entry| reply.entry(&entry),
+                );
+            }
+            Operation::Mknod { name, new } => {
+                self.send(filesystem.mknod(context, parent, name, &new), |reply, entry| {
+                    reply.entry(&entry)
+                });
+            }
+            Operation::Mkdir { name, mode } => {
+                self.send(filesystem.mkdir(context, parent, name, mode), |reply, entry| {
+                    reply.entry(&entry)
+                });
+            }
+            Operation::Link { node, name } => {
+                self.send(filesystem.link(context, node, parent, name), |reply, entry| {
+                    reply.entry(&entry)
+                });
+            }
+            Operation::Create { name, create } => {
+                self.send(
+                    filesystem.create(context, parent, name, &create),
+                    |reply, (entry, opened)| {
+                        reply.entry(&entry);
+                        reply.opened(&opened);
+                    },
+                );
+            }
+            Operation::Unlink { name } => self.done(filesystem.unlink(context, parent, name)),
+            Operation::Rmdir { name } => self.done(filesystem.rmdir(context, parent, name)),
+            Operation::Rename {
+                name,
+                new_parent,
+                new_name,
+                flags,
+            } => {
+                self.done(filesystem.rename(context, (parent, name), (new_parent, new_name), flags));
+            }
+            _ => self.error(Errno::NOSYS),
+        }
+    }
+
+    fn read<F>(&self, filesystem: &F, context: &Context<'_, I>, read: &Read)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        let mut reply = ReadReply::new(self.device, self.header.unique, read.size);
+        let answer = filesystem.read(context, self.header.node, read, &mut reply);
+        match (reply.into_sent(), answer) {
+            (Some(sent), _) => self.sent(sent),
+            (None, Ok(())) => self.done(Ok(())),
+            (None, Err(errno)) => self.error(errno),
+        }
+    }
+
+    /// Whether the mount is another user's. What is open stays usable.
+    fn is_somebody_else(&self) -> bool {
+        let Some(owner) = self.only_user else { return false };
+        self.header.uid != 0
+            && self.header.uid != owner
+            && !matches!(
+                self.header.opcode,
+                opcode::FORGET
+                    | opcode::BATCH_FORGET
+                    | opcode::READ
+                    | opcode::WRITE
+                    | opcode::FLUSH
+                    | opcode::FSYNC
+                    | opcode::RELEASE
+                    | opcode::READDIR
+                    | opcode::READDIRPLUS
+                    | opcode::FSYNCDIR
+                    | opcode::RELEASEDIR
+                    | opcode::DESTROY
+            )
+    }
+
+    fn send<T>(&self, answer: Result<T, Errno>, fill: impl FnOnce(&mut Small, T)) {
+        match answer {
+            Ok(value) => {
+                let mut reply = Small::new();
+                fill(&mut reply, value);
+                self.sent(rustix::io::write(self.device, reply.finish(self.header.unique)));
+            }
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    fn done(&self, answer: Result<(), Errno>) {
+        self.send(answer, |_, ()| {});
+    }
+
+    fn data(&self, answer: Result<&[u8], Errno>) {
+        match answer {
+            Ok(data) => self.sent(reply::send_data(self.device, self.header.unique, data)),
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    fn error(&self, errno: Errno) {
+        reply::send_error(self.device, self.header.unique, errno);
+    }
+
+    fn sent(&self, sent: Result<usize, Errno>) {
+        match sent {
+            // ENOENT, ENODEV: the connection was aborted meanwhile.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(errno) => {
+                let name = opcode_name(self.header.opcode);
+                tracing::warn!("the kernel did not take the reply to {name} and is told EIO: {errno}");
+                reply::send_error(self.device, self.header.unique, Errno::IO);
+            }
+        }
+    }
+}

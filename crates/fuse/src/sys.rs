@@ -1,0 +1,91 @@
+//! The system calls that safe wrappers do not cover.
+//!
+//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper anywhere. Buffers are pages of their own because a vector of 1 MiB
+//! costs a memset of it once the allocator has reused memory (about 30 µs), and thousands of them would be kept resident.
+#![allow(unsafe_code, reason = "an ioctl of the FUSE device, and anonymous pages")]
+
+use std::{
+    ffi::c_void,
+    fmt,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    ptr,
+    ptr::NonNull,
+    slice,
+};
+
+use rustix::{
+    io::Errno,
+    ioctl,
+    mm::{MapFlags, ProtFlags, mmap_anonymous, munmap},
+};
+
+/// Makes the freshly opened `device` another descriptor of the mount that `original` belongs to.
+pub(crate) fn clone_device(device: BorrowedFd<'_>, original: BorrowedFd<'_>) -> Result<(), Errno> {
+    // _IOR(229, 0, uint32_t): include/uapi/linux/fuse.h, FUSE_DEV_IOC_CLONE.
+    const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
+    let number = u32::try_from(original.as_raw_fd()).map_err(|_| Errno::BADF)?;
+    // SAFETY: the opcode takes a pointer to a u32 that holds a descriptor's number, which the kernel only reads.
+    let request = unsafe { ioctl::Setter::<CLONE, u32>::new(number) };
+    // SAFETY: `device` is a descriptor of the FUSE device, for which the opcode is defined; nothing else is touched.
+    unsafe { ioctl::ioctl(device.as_fd(), request) }
+}
+
+/// Bytes that take memory only where they were written to.
+pub(crate) struct Buffer {
+    start: NonNull<c_void>,
+    length: usize,
+}
+
+impl Buffer {
+    /// `length` zero bytes.
+    pub(crate) fn new(length: usize) -> Result<Self, Errno> {
+        // SAFETY: no address is asked for, so no mapping of others is replaced.
+        let start = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
+        Ok(Self { start, length })
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping has `length` readable and writable bytes, is initialised (to zeros), belongs to this value
+        // alone, and lives as long as it; `&mut self` makes the borrow exclusive.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast::<u8>(), self.length) }
+    }
+}
+
+// SAFETY: the mapping belongs to this value alone and can be used from any thread.
+unsafe impl Send for Buffer {}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this start and length, and no borrow of it is left.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_zero_and_all_of_it_is_ours() {
+        let mut buffer = Buffer::new(1 << 20).expect("memory");
+        assert!(buffer.bytes().iter().all(|&byte| byte == 0));
+        buffer.bytes().fill(7);
+        assert_eq!(buffer.bytes().len(), 1 << 20);
+    }
+}
