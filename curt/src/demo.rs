@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
 fn demo(arguments: &DemoArguments) -> Result<u64> {
     let workload = Workload::Page;
     let tree = tree_directory(workload, arguments.tree.as_deref(), JOBS)?;
-    let mut world = World::serving(&tree)?;
+    let mut world = World::serving(&tree, None)?;
     let mut columns = Vec::new();
     let mut wrong = 0;
     for options in OPTIONS {

@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::make;
+use curt_bench::workload::Workload;
+use indicatif::ProgressBar;
 use rustix::process::Signal;
 
 use crate::network::{ADDRESS, Network};
@@ -54,6 +57,16 @@ fn build() -> Result<PathBuf> {
     }
     process::run(&mut command, Duration::from_secs(1200))?;
     Ok(directory)
+}
+
+/// A workload's tree on this machine, made on first use and kept beside the build.
+///
+/// # Errors
+/// It cannot be made.
+pub fn tree(workload: Workload) -> Result<PathBuf> {
+    let top = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/trees")).join(workload.name());
+    make::make_once(&workload.tree(), &top, 4, &ProgressBar::hidden())?;
+    Ok(std::fs::canonicalize(top)?)
 }
 
 /// `curt serve` of one directory, at [`ADDRESS`] of its network, for NFS and MOUNT on one port.

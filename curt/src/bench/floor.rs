@@ -24,8 +24,10 @@ const IN_HEADER_BYTES: usize = 40;
 const ROOT: u64 = 1;
 const NODE: u64 = 2;
 const ENOSYS: i32 = 38;
-/// Room for the largest request; the kernel refuses to write to less than 8 KiB.
-const REQUEST_BYTES: usize = 64 << 10;
+/// The most bytes of a write, of which there are none.
+const WRITE_BYTES: u32 = 64 << 10;
+/// Room for the largest request, which is a write of so many bytes with its headers; the kernel refuses to fill less.
+const REQUEST_BYTES: usize = (WRITE_BYTES as usize) + 4096;
 
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
@@ -108,7 +110,7 @@ fn fixed<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 /// fuse_init_out
 fn init_out() -> Vec<u8> {
     let mut out = Vec::new();
-    for word in [7_u32, 31, 0, 0, 0, 64 << 10, 1] {
+    for word in [7_u32, 31, 0, 0, 0, WRITE_BYTES, 1] {
         out.extend(word.to_ne_bytes());
     }
     out.resize(64, 0);

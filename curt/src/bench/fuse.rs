@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     );
     let files = tempfile::tempdir()?;
     std::fs::write(files.path().join(floor::FILE), "x")?;
-    let mut world = World::serving(files.path())?;
+    let mut world = World::serving(files.path(), None)?;
     let mounted = world.mount("3", "actimeo=0")?;
     let bare = Floor::start()?;
     let ours = File::open(mounted.directory().join(floor::FILE))?;

@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &MemoryArguments) -> Result<bool> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let mut world = World::serving(own.path())?;
+    let mut world = World::serving(own.path(), None)?;
     let mounted = world.mount("3", &arguments.options)?;
     let before = resident_mib(mounted.pid())?;
     let bar = progress_bar("looking at every name");

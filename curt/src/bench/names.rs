@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         std::fs::write(directory.join(format!("name-{number}")), "")?;
     }
     let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds")?;
-    let mut world = World::serving(files.path())?;
+    let mut world = World::serving(files.path(), None)?;
     let mut rows = Vec::new();
     for (what, options) in ROWS {
         let mounted = world.mount("3", options)?;

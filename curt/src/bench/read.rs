@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
     fs::create_dir(&written)?;
     fs::set_permissions(&written, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
     fs::set_permissions(own.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let mut world = World::serving(own.path())?;
+    let mut world = World::serving(own.path(), None)?;
     let port = world.port().context("the server was started here")?;
     let url = |path: &str| {
         format!(

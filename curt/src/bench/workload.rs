@@ -42,6 +42,12 @@ pub(crate) struct WorkloadArguments {
     /// Make the tree on that server first
     #[arg(long, requires = "server")]
     make_tree: bool,
+    /// Trust that the tree is there; else it is looked at first, through a mount of its own
+    #[arg(long, requires = "server", conflicts_with = "make_tree")]
+    no_check: bool,
+    /// The port of the own server; default: a free one
+    #[arg(long, conflicts_with = "server")]
+    port: Option<u16>,
     /// Where the tree for the own server is kept; default: the cache directory
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     tree: Option<PathBuf>,
@@ -66,14 +72,13 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
         Some(seconds) => Duration::try_from_secs_f64(seconds).context("--pause")?,
     };
     let mut world = match &arguments.server {
-        None => World::serving(&tree_directory(
-            workload,
-            arguments.tree.as_deref(),
-            arguments.jobs,
-        )?)?,
+        None => World::serving(
+            &tree_directory(workload, arguments.tree.as_deref(), arguments.jobs)?,
+            arguments.port,
+        )?,
         Some(server) => World::elsewhere(server)?,
     };
-    if arguments.server.is_some() {
+    if arguments.server.is_some() && !arguments.no_check {
         prepare(&mut world, workload, arguments)?;
     }
     let run = Run {
@@ -121,7 +126,8 @@ pub(crate) fn tree_directory(
 /// Makes the tree on a server, or sees that it is there, through a mount of its own that is not counted.
 fn prepare(world: &mut World, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
     let tree = workload.tree();
-    let mounted = world.mount(&arguments.vers, "")?;
+    // The same options: they may say where the server listens.
+    let mounted = world.mount(&arguments.vers, &arguments.options)?;
     if arguments.make_tree {
         let bar = progress_bar(&format!("making the tree of {workload} at {}", world.source()));
         make::make(&tree, mounted.directory(), arguments.jobs, &bar).context("the tree cannot be made")?;

@@ -26,11 +26,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts `curt serve` of `export` on loopback as a second process.
-    pub(crate) fn serving(export: &Path) -> Result<Self> {
+    /// Starts `curt serve` of `export` on loopback as a second process, at `port` or at a free one.
+    pub(crate) fn serving(export: &Path, port: Option<u16>) -> Result<Self> {
         let export = std::path::absolute(export)?;
         let directory = private_directory()?;
-        let port = free_port()?;
+        let port = port.map_or_else(free_port, Ok)?;
         let mut command = own_program();
         command
             .arg("serve")

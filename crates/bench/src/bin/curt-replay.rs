@@ -1,15 +1,31 @@
 //! `curt-replay WORKLOAD DIRECTORY [PAUSE_SECONDS]`: performs a workload below a directory by whatever file system is there, checks everything, prints
 //! a line of JSON per page and one for the outcome. Exits with 1 where a result was wrong. For clients other than Curt's: a kernel's mount.
+//!
+//! `curt-replay make WORKLOAD DIRECTORY`: makes the workload's tree there. For servers inside a kernel.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use curt_bench::child::perform;
+use curt_bench::make;
 use curt_bench::workload::Workload;
+use indicatif::ProgressBar;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [make, workload, directory] = arguments.as_slice()
+        && make == "make"
+        && let Ok(workload) = workload.parse::<Workload>()
+    {
+        return match make::make(&workload.tree(), Path::new(directory), 1, &ProgressBar::hidden()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("curt-replay: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let parsed = match arguments.as_slice() {
         [workload, directory] => workload
             .parse()
@@ -24,7 +40,7 @@ fn main() -> ExitCode {
         _ => None,
     };
     let Some((workload, directory, pause)) = parsed else {
-        eprintln!("usage: curt-replay page|build DIRECTORY [PAUSE_SECONDS]");
+        eprintln!("usage: curt-replay [make] page|build DIRECTORY [PAUSE_SECONDS]");
         return ExitCode::from(2);
     };
     match perform(

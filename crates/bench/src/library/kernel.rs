@@ -1,0 +1,332 @@
+//! What a kernel asks of a file system in user space, and what it remembers of the answers.
+//!
+//! Owns a model of Linux's side of a FUSE mount: names and attributes kept for as long as they were promised, pages of files
+//! kept while opens say that they are still good, paths walked one component after another. It counts nothing and decides
+//! nothing; with it a program's system calls reach the client library in the order and number in which a mount would pass
+//! them on.
+//!
+//! Where it is simpler than the kernel: it never drops what it keeps for want of memory, and its read-ahead window does not
+//! grow.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use curt_client::plan::{Attributes, Kind};
+use curt_client::{
+    Caller, Client, Clock, DataState, Entry, Found, InodeId, Listener, OpenDirectory, OpenFile, OpenFlags,
+};
+use rustix::io::Errno;
+
+/// Symbolic links on one path at most, as in Linux.
+const LINKS_MAX: u32 = 40;
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+/// Pages that are read ahead at most: 128 KiB.
+const AHEAD_PAGES_MAX: u64 = 32;
+
+/// Whether the last component of a path is followed if it is a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// stat(2), open(2).
+    Follow,
+    /// lstat(2), readlink(2).
+    Keep,
+}
+
+/// An open file as a process sees it.
+#[derive(Debug)]
+pub struct KernelFile {
+    file: Arc<OpenFile>,
+    position: u64,
+}
+
+/// The kernel's side of one mount, for one process.
+#[derive(Debug)]
+pub struct Kernel<'a> {
+    client: &'a Client,
+    caller: &'a Caller,
+    clock: &'a dyn Clock,
+    names: HashMap<(InodeId, Box<[u8]>), Kept>,
+    inodes: HashMap<InodeId, Inode>,
+}
+
+/// A name that is kept: what it leads to, and until when nobody has to be asked.
+#[derive(Debug)]
+struct Kept {
+    leads_to: Option<InodeId>,
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Inode {
+    attributes: Attributes,
+    until: Instant,
+    pages: BTreeSet<u64>,
+    content: HashMap<u64, Box<[u8]>>,
+}
+
+impl<'a> Kernel<'a> {
+    /// A kernel that has nothing in its caches.
+    #[must_use]
+    pub fn new(client: &'a Client, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
+        Self { client, caller, clock, names: HashMap::new(), inodes: HashMap::new() }
+    }
+
+    /// stat(2) or lstat(2).
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn stat(&mut self, path: &[u8], links: Links) -> Result<Attributes, Errno> {
+        let id = self.walk(path, links)?;
+        self.attributes(id)
+    }
+
+    /// access(2).
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn access(&mut self, path: &[u8], mask: u32) -> Result<(), Errno> {
+        let id = self.walk(path, Links::Follow)?;
+        self.client.access(self.caller, id, mask)
+    }
+
+    /// readlink(2).
+    ///
+    /// # Errors
+    /// Those of the system call; EINVAL for what is no link.
+    pub fn readlink(&mut self, path: &[u8]) -> Result<Box<[u8]>, Errno> {
+        let id = self.walk(path, Links::Keep)?;
+        if self.kind(id) != Some(Kind::Symlink) {
+            return Err(Errno::INVAL);
+        }
+        Ok(self.client.readlink(self.caller, id)?.as_ref().into())
+    }
+
+    /// open(2) of a file for reading. The pages that are kept are dropped if the open says so.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn open(&mut self, path: &[u8]) -> Result<KernelFile, Errno> {
+        let id = self.walk(path, Links::Follow)?;
+        let opened = self.client.open(self.caller, id, OpenFlags { read: true, ..OpenFlags::default() })?;
+        if opened.data == DataState::Changed
+            && let Some(inode) = self.inodes.get_mut(&id)
+        {
+            inode.pages.clear();
+            inode.content.clear();
+            inode.until = self.clock.now();
+            self.client.copies_dropped(&opened.file);
+        }
+        Ok(KernelFile { file: opened.file, position: 0 })
+    }
+
+    /// open(2) of a directory.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn open_directory(&mut self, path: &[u8]) -> Result<OpenDirectory, Errno> {
+        let id = self.walk(path, Links::Follow)?;
+        if self.kind(id) != Some(Kind::Directory) {
+            return Err(Errno::NOTDIR);
+        }
+        self.client.opendir(self.caller, id)
+    }
+
+    /// All names of an open directory but `.` and `..`, read as getdents(2) does.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn list(&mut self, directory: &OpenDirectory) -> Result<Vec<Vec<u8>>, Errno> {
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let before = cookie;
+            let (now, known) = (self.clock.now(), &mut self.inodes);
+            self.client.readdir(self.caller, directory, cookie, true, &mut |entry| {
+                cookie = entry.cookie;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                if let Some(found) = &entry.found {
+                    remember(known, now, found);
+                }
+                Listener::Took
+            })?;
+            if cookie == before {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// read(2) at the file's position, from kept pages where they are.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    pub fn read(&mut self, file: &mut KernelFile, count: usize) -> Result<Vec<u8>, Errno> {
+        let id = file.file.id();
+        let size = self.inodes.get(&id).map_or(0, |inode| inode.attributes.size);
+        let end = size.min(file.position + count as u64);
+        let mut bytes = Vec::new();
+        while file.position < end {
+            let page = file.position / PAGE;
+            if !self.inodes[&id].pages.contains(&page) {
+                self.fill(file, page, end.div_ceil(PAGE) - page, size)?;
+            }
+            let kept = &self.inodes[&id].content[&page];
+            let from = usize::try_from(file.position % PAGE).expect("less than a page");
+            let to = usize::try_from((end - page * PAGE).min(kept.len() as u64)).expect("at most a page");
+            if to <= from {
+                break;
+            }
+            bytes.extend_from_slice(&kept[from..to]);
+            file.position += (to - from) as u64;
+        }
+        Ok(bytes)
+    }
+
+    /// Has `wanted` pages from `page` on read, and more ahead of them.
+    fn fill(&mut self, file: &KernelFile, page: u64, wanted: u64, size: u64) -> Result<(), Errno> {
+        let pages = ahead(wanted).min(size.div_ceil(PAGE) - page);
+        let count = usize::try_from(pages * PAGE).expect("a few pages");
+        let bytes = self.client.read(self.caller, &file.file, page * PAGE, count)?;
+        let inode = self.inodes.get_mut(&file.file.id()).ok_or(Errno::STALE)?;
+        let mut bytes = bytes.to_vec();
+        bytes.truncate(count);
+        for (page, content) in (page..).zip(bytes.chunks(PAGE as usize)) {
+            inode.pages.insert(page);
+            inode.content.insert(page, content.into());
+        }
+        Ok(())
+    }
+
+    /// close(2).
+    pub fn close(&mut self, file: &KernelFile) {
+        // What close reports concerns what was written; nothing was.
+        let _ = self.client.flush(self.caller, &file.file);
+        self.client.release(&file.file);
+    }
+
+    /// close(2) of a directory.
+    pub fn close_directory(&mut self, directory: OpenDirectory) {
+        self.client.releasedir(directory);
+    }
+
+    fn attributes(&mut self, id: InodeId) -> Result<Attributes, Errno> {
+        let now = self.clock.now();
+        if let Some(inode) = self.inodes.get(&id)
+            && inode.until > now
+        {
+            return Ok(inode.attributes);
+        }
+        let stat = self.client.getattr(self.caller, id)?;
+        let now = self.clock.now();
+        keep(&mut self.inodes, id, stat.attributes, now + stat.valid);
+        Ok(stat.attributes)
+    }
+
+    fn kind(&self, id: InodeId) -> Option<Kind> {
+        self.inodes.get(&id).map(|inode| inode.attributes.kind)
+    }
+
+    fn walk(&mut self, path: &[u8], links: Links) -> Result<InodeId, Errno> {
+        let mut at = vec![self.client.root()];
+        self.walk_from(&mut at, path, links, LINKS_MAX)?;
+        Ok(at.pop().unwrap_or(self.client.root()))
+    }
+
+    /// Walks from the last of `at` on, which holds the way from the root.
+    fn walk_from(&mut self, at: &mut Vec<InodeId>, path: &[u8], links: Links, depth: u32) -> Result<(), Errno> {
+        let components: Vec<_> = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+        for (number, name) in components.iter().enumerate() {
+            let directory = *at.last().ok_or(Errno::NOENT)?;
+            if directory != self.client.root() && self.kind(directory) != Some(Kind::Directory) {
+                return Err(Errno::NOTDIR);
+            }
+            match *name {
+                b"." => continue,
+                b".." => {
+                    if at.len() > 1 {
+                        at.pop();
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let id = self.look_up(directory, name)?;
+            let is_last = number + 1 == components.len();
+            if self.kind(id) == Some(Kind::Symlink) && (!is_last || links == Links::Follow) {
+                let target = self.client.readlink(self.caller, id)?;
+                let depth = depth.checked_sub(1).ok_or(Errno::LOOP)?;
+                if target.first() == Some(&b'/') {
+                    return Err(Errno::NOENT);
+                }
+                self.walk_from(at, &target, Links::Follow, depth)?;
+            } else {
+                at.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(&mut self, directory: InodeId, name: &[u8]) -> Result<InodeId, Errno> {
+        let key = (directory, Box::from(name));
+        if let Some(kept) = self.names.get(&key)
+            && kept.until > self.clock.now()
+        {
+            return kept.leads_to.ok_or(Errno::NOENT);
+        }
+        let entry = self.client.lookup(self.caller, directory, name)?;
+        let now = self.clock.now();
+        match entry {
+            Entry::Positive(found) => {
+                remember(&mut self.inodes, now, &found);
+                self.names.insert(key, Kept { leads_to: Some(found.id), until: now + found.entry_valid });
+                Ok(found.id)
+            }
+            Entry::Negative { entry_valid } => {
+                self.names.insert(key, Kept { leads_to: None, until: now + entry_valid });
+                Err(Errno::NOENT)
+            }
+        }
+    }
+}
+
+fn remember(inodes: &mut HashMap<InodeId, Inode>, now: Instant, found: &Found) {
+    keep(inodes, found.id, found.attributes, now + found.attributes_valid);
+}
+
+fn keep(inodes: &mut HashMap<InodeId, Inode>, id: InodeId, attributes: Attributes, until: Instant) {
+    let inode = inodes.entry(id).or_insert_with(|| Inode {
+        attributes,
+        until,
+        pages: BTreeSet::new(),
+        content: HashMap::new(),
+    });
+    if inode.attributes.size != attributes.size {
+        inode.pages.clear();
+        inode.content.clear();
+    }
+    (inode.attributes, inode.until) = (attributes, until);
+}
+
+/// Pages that Linux reads when so many are wanted and none is there: its first read-ahead window.
+fn ahead(wanted: u64) -> u64 {
+    let rounded = wanted.next_power_of_two();
+    if rounded <= AHEAD_PAGES_MAX / 32 {
+        rounded * 4
+    } else if rounded <= AHEAD_PAGES_MAX / 4 {
+        rounded * 2
+    } else {
+        AHEAD_PAGES_MAX.max(wanted)
+    }
+}
+
+/// Time that passes only when told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Between two operations.
+    pub operation: Duration,
+    /// Between two pages.
+    pub page: Duration,
+}
