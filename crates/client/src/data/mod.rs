@@ -26,7 +26,10 @@ mod writeback;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use curt_proto::nfs3::{FileHandle, Status};
 use curt_rpc::client::CallError;
@@ -39,7 +42,7 @@ pub use shared::{ReadBytes, Shared};
 pub use write::Position;
 
 /// What the data half asks of and tells to the inode whose data it moves. Never called with a lock of the data half held.
-pub trait DataOwner: Send + Sync + 'static {
+pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// The handle for READ, WRITE and COMMIT.
     fn handle(&self) -> FileHandle;
 

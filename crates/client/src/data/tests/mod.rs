@@ -75,6 +75,7 @@ impl fmt::Debug for Inline {
 }
 
 /// An inode whose only attribute is its size.
+#[derive(Debug)]
 struct File {
     data: FileData,
     believed: Mutex<Option<u64>>,

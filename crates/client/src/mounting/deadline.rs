@@ -1,0 +1,74 @@
+//! A time limit for requests whose transport would wait for ever.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curt_rpc::client::{Interrupt, Wake};
+use parking_lot::{Condvar, Mutex};
+
+#[derive(Default)]
+struct Alarm {
+    over: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Wake for Alarm {
+    fn wake(&self) {
+        // Whoever waits holds the lock from its look at the interrupt until it sleeps.
+        drop(self.over.lock());
+        self.bell.notify_all();
+    }
+}
+
+/// Runs `work` with an interrupt that is raised when `interrupt` is, or after `limit`.
+pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnce(&Interrupt) -> R) -> R {
+    let alarm = Arc::new(Alarm::default());
+    let ends = Interrupt::new();
+    thread::scope(|scope| {
+        let watch = || {
+            let waker: Arc<dyn Wake> = Arc::<Alarm>::clone(&alarm);
+            let _registration = interrupt.register(waker);
+            let end = Instant::now() + limit;
+            let mut over = alarm.over.lock();
+            while !*over && !interrupt.is_raised() {
+                if alarm.bell.wait_until(&mut over, end).timed_out() {
+                    break;
+                }
+            }
+            drop(over);
+            ends.raise();
+        };
+        let watcher = thread::Builder::new()
+            .name("curt-deadline".into())
+            .spawn_scoped(scope, watch);
+        // Without a watcher the caller's own interrupt has to do.
+        let result = work(if watcher.is_ok() { &ends } else { interrupt });
+        *alarm.over.lock() = true;
+        alarm.bell.notify_all();
+        result
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn work_that_ends_in_time_is_not_waited_for() {
+        assert!(!within(LONG, &Interrupt::never(), |ends| ends.is_raised()));
+    }
+
+    #[test]
+    fn work_is_ended_by_the_limit_and_by_the_interrupt() {
+        assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends
+            .wait_for(LONG)));
+        let interrupt = Interrupt::new();
+        interrupt.raise();
+        assert!(within(LONG, &interrupt, |ends| ends.wait_for(LONG)));
+    }
+}

@@ -1,0 +1,365 @@
+//! From a server's name and a path to a handle and a way to send requests.
+//!
+//! Owns the questions that are asked once at mount time: ports of the portmapper, the root's handle of MOUNT, limits of NFS;
+//! and UMNT at the end. Each question has a time limit, so that whoever mounts can try again or give up. Must not know
+//! inodes or caches.
+
+mod deadline;
+mod directory;
+mod error;
+#[cfg(test)]
+mod services;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt, io,
+    net::{IpAddr, ToSocketAddrs},
+    sync::Arc,
+    time::Duration,
+};
+
+use curt_proto::{
+    mount3::{self, ExportPath, MountOk, MountReply},
+    nfs3::{self, FileHandle},
+};
+use curt_rpc::{
+    auth::Credential,
+    client::{
+        AddressFamily, CallError, Events, Interrupt, NoEvents, PortSource, Request, Server, TcpOptions,
+        TcpTransport, Transport,
+    },
+};
+use curt_xdr::{Encode, Opaque};
+use parking_lot::Mutex;
+
+use crate::{
+    environment::Clock,
+    plan::{Asker, PathLimits, ServerLimits, Wire, v3},
+};
+
+pub use error::{MountError, Offered, Retry, Service};
+
+/// A handle and 64 flavours are never longer, in bytes.
+const MOUNT_RESULTS_MAX: usize = 1024;
+
+/// RPC authentication flavours (RFC 5531 §13.4.2).
+const FLAVOR_NONE: u32 = 0;
+const FLAVOR_SYS: u32 = 1;
+
+/// An export and how the way to it is found.
+#[derive(Clone, Debug)]
+pub struct ExportSource {
+    /// The path that MNT is asked for.
+    pub path: Vec<u8>,
+    /// How NFS requests travel; its port source is replaced by what `nfs_port` says.
+    pub transport: TcpOptions,
+    /// `port=`; `None`: the portmapper is asked, for each connection anew, and 2049 taken if there is none.
+    pub nfs_port: Option<u16>,
+    /// `mounthost=`; `None`: the NFS server.
+    pub mount_server: Option<Server>,
+    /// Which addresses of the MOUNT server are tried (`mountproto=`).
+    pub mount_family: AddressFamily,
+    /// `mountport=`; `None`: the portmapper is asked, and the NFS port tried if there is none.
+    pub mount_port: Option<u16>,
+    /// In whose name the questions are asked; AUTH_NONE for `sec=none`.
+    pub credential: Credential,
+    /// How long each question may take.
+    pub timeout: Duration,
+}
+
+/// A mounted export.
+pub struct Mounted {
+    /// The root's handle.
+    pub root: FileHandle,
+    /// The root's FSINFO.
+    pub limits: ServerLimits,
+    /// The root's PATHCONF; zeros if the server did not tell.
+    pub path_limits: PathLimits,
+    /// The way to the server, with the above counted.
+    pub wire: Arc<Wire>,
+    /// The transport below it.
+    pub transport: Arc<TcpTransport>,
+    /// Who has to be told at the end.
+    pub mount_service: MountService,
+}
+
+/// Where MNT was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountService {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+    path: Vec<u8>,
+    credential: Credential,
+    reserved_port: bool,
+}
+
+/// Mounts `export`: finds the services, asks for the root's handle, connects and asks for limits.
+///
+/// # Errors
+/// [`MountError`].
+pub fn mount(
+    export: &ExportSource,
+    events: Arc<dyn Events>,
+    clock: Arc<dyn Clock>,
+    interrupt: &Interrupt,
+) -> Result<Mounted, MountError> {
+    let (mount_service, answer) = ask_root(export, interrupt)?;
+    check_flavors(&answer.flavors, &export.credential)?;
+    let nfs_port = find_nfs_port(export, interrupt)?;
+    let server = export.transport.server.to_string();
+    let failed = |error| MountError::of_call(Service::Nfs, server.clone(), nfs_port, error);
+    let options = TcpOptions {
+        port: nfs_ports(export, nfs_port),
+        ..export.transport.clone()
+    };
+    let transport = Arc::new(TcpTransport::connect(options, events, interrupt).map_err(failed)?);
+    let carrier: Arc<dyn Transport> = Arc::<TcpTransport>::clone(&transport);
+    let wire = Arc::new(Wire::new(carrier, clock));
+    let limits = deadline::within(export.timeout, interrupt, |ends| {
+        let asker = Asker {
+            credential: &export.credential,
+            interrupt: ends,
+        };
+        let limits = v3::fsinfo(&wire, asker, &answer.root).map_err(failed)?;
+        let limits = limits.outcome.map_err(MountError::Nfs)?;
+        // Some servers do not know PATHCONF for all file systems; a mount is possible without.
+        let paths = v3::pathconf(&wire, asker, &answer.root).map_err(failed)?;
+        Ok((limits, paths.outcome.unwrap_or_default()))
+    });
+    let (limits, path_limits) = match limits {
+        // The limit was ours, not the user's.
+        Err(MountError::Interrupted) if !interrupt.is_raised() => {
+            return Err(MountError::TimedOut {
+                service: Service::Nfs,
+                server,
+            });
+        }
+        limits => limits?,
+    };
+    Ok(Mounted {
+        root: answer.root,
+        limits,
+        path_limits,
+        wire,
+        transport,
+        mount_service,
+    })
+}
+
+impl MountService {
+    /// Tells the server that the export is not mounted any more (UMNT). Nothing depends on it: who does not hear it keeps a
+    /// line too many in what `showmount -a` prints.
+    pub fn unmount(&self, timeout: Duration, interrupt: &Interrupt) {
+        let path = ExportPath(Opaque::new(&self.path).unwrap_or_default());
+        let told = self
+            .call(mount3::Procedure::Unmount, &path, timeout, interrupt)
+            .map(drop);
+        if let Err(error) = told {
+            tracing::debug!(address = %self.address, port = self.port, %error, "UMNT was not heard");
+        }
+    }
+
+    /// Asks for the root's handle.
+    fn ask(&self, timeout: Duration, interrupt: &Interrupt) -> Result<MountOk, MountError> {
+        let path = ExportPath(Opaque::new(&self.path).map_err(|_| MountError::PathTooLong)?);
+        let failed = |error| MountError::of_call(Service::Mount, self.address.to_string(), self.port, error);
+        let reply = self
+            .call(mount3::Procedure::Mount, &path, timeout, interrupt)
+            .map_err(failed)?;
+        let status = match directory::decoded(&reply).map_err(failed)? {
+            MountReply::Ok(ok) => return Ok(ok),
+            MountReply::Failed(status) => status,
+        };
+        Err(match status {
+            mount3::Status::Acces | mount3::Status::Perm => MountError::AccessDenied { status },
+            mount3::Status::Noent => MountError::NoSuchPath,
+            mount3::Status::Notdir => MountError::NotADirectory,
+            mount3::Status::Nametoolong => MountError::PathTooLong,
+            mount3::Status::Ok
+            | mount3::Status::Io
+            | mount3::Status::Inval
+            | mount3::Status::Notsupp
+            | mount3::Status::Serverfault => MountError::Mount(status),
+        })
+    }
+
+    fn call(
+        &self,
+        procedure: mount3::Procedure,
+        arguments: &(dyn Encode + Sync),
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<curt_rpc::client::Reply, CallError> {
+        let options = TcpOptions {
+            reserved_port: self.reserved_port,
+            ..directory::question_options(Server::Address(self.address), self.port, timeout)
+        };
+        let transport = TcpTransport::connect(options, Arc::new(NoEvents), interrupt)?;
+        let request = Request {
+            program: mount3::PROGRAM,
+            version: mount3::VERSION,
+            procedure: procedure.number(),
+            credential: &self.credential,
+            arguments,
+            bulk: &[],
+            results_max: MOUNT_RESULTS_MAX,
+        };
+        transport.call(&request, interrupt)
+    }
+}
+
+/// Asks each address of the MOUNT server for the root's handle until one answers.
+fn ask_root(export: &ExportSource, interrupt: &Interrupt) -> Result<(MountService, MountOk), MountError> {
+    let server = export.mount_server.as_ref().unwrap_or(&export.transport.server);
+    first_of(server, export.mount_family, |address| {
+        let asked = (Service::Mount, mount3::PROGRAM, mount3::VERSION);
+        let port = match export.mount_port {
+            Some(port) => port,
+            None => match (
+                directory::ask(address, asked, export.timeout, interrupt),
+                export.nfs_port,
+            ) {
+                (Ok(port), _) => port,
+                // Without a portmapper MOUNT may be where NFS is.
+                (Err(error), Some(port)) if is_portmapper_away(&error) => port,
+                (Err(error), _) => return Err(error),
+            },
+        };
+        let service = MountService {
+            address,
+            port,
+            path: export.path.clone(),
+            credential: export.credential.clone(),
+            reserved_port: export.transport.reserved_port,
+        };
+        let answer = service.ask(export.timeout, interrupt)?;
+        Ok((service, answer))
+    })
+}
+
+fn find_nfs_port(export: &ExportSource, interrupt: &Interrupt) -> Result<u16, MountError> {
+    if let Some(port) = export.nfs_port {
+        return Ok(port);
+    }
+    let asked = (Service::Nfs, nfs3::PROGRAM, nfs3::VERSION);
+    let found = first_of(&export.transport.server, export.transport.family, |address| {
+        directory::ask(address, asked, export.timeout, interrupt)
+    });
+    match found {
+        Err(error) if is_portmapper_away(&error) => Ok(nfs3::PORT),
+        found => found,
+    }
+}
+
+/// Where the transport finds NFS: the port that was found for the first connection, asked anew for later ones.
+fn nfs_ports(export: &ExportSource, found: u16) -> PortSource {
+    if export.nfs_port.is_some() {
+        return PortSource::Fixed(found);
+    }
+    let first = Mutex::new(Some(found));
+    let timeout = export.timeout;
+    PortSource::Asked(Arc::new(move |address| {
+        if let Some(port) = first.lock().take() {
+            return Ok(port);
+        }
+        let asked = (Service::Nfs, nfs3::PROGRAM, nfs3::VERSION);
+        match directory::ask(address, asked, timeout, &Interrupt::never()) {
+            Ok(port) => Ok(port),
+            Err(error) if is_portmapper_away(&error) => Ok(nfs3::PORT),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }))
+}
+
+fn is_portmapper_away(error: &MountError) -> bool {
+    matches!(
+        error,
+        MountError::Refused {
+            service: Service::Portmapper,
+            ..
+        }
+    )
+}
+
+/// The first success of `ask` over the addresses of `server`, or the last failure.
+fn first_of<R>(
+    server: &Server,
+    family: AddressFamily,
+    mut ask: impl FnMut(IpAddr) -> Result<R, MountError>,
+) -> Result<R, MountError> {
+    let mut last = MountError::UnknownHost(server.to_string());
+    for address in addresses(server, family) {
+        match ask(address) {
+            Ok(found) => return Ok(found),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn addresses(server: &Server, family: AddressFamily) -> Vec<IpAddr> {
+    let all: Vec<IpAddr> = match server {
+        Server::Address(address) => vec![*address],
+        Server::Name(name) => {
+            let found = (name.as_str(), 0).to_socket_addrs();
+            found
+                .map(|found| found.map(|address| address.ip()).collect())
+                .unwrap_or_default()
+        }
+    };
+    let wanted = |address: &IpAddr| match family {
+        AddressFamily::Any => true,
+        AddressFamily::V4 => address.is_ipv4(),
+        AddressFamily::V6 => address.is_ipv6(),
+    };
+    all.into_iter().filter(wanted).collect()
+}
+
+/// The export has to take the flavour in which we ask. An empty list, and AUTH_NONE in it, take any: the server then looks at no
+/// credential.
+fn check_flavors(offered: &[u32], credential: &Credential) -> Result<(), MountError> {
+    let ours = match credential {
+        Credential::None => FLAVOR_NONE,
+        Credential::Sys(_) => FLAVOR_SYS,
+    };
+    if offered.is_empty() || offered.contains(&ours) || offered.contains(&FLAVOR_NONE) {
+        return Ok(());
+    }
+    Err(MountError::Flavors {
+        offered: offered.to_vec(),
+    })
+}
+
+/// The size of READs or WRITEs: what was asked for (`rsize=`, `wsize=`) or else what the server likes best, not above what it
+/// takes nor 1 MiB, and a multiple of 4096 if it is that large.
+#[must_use]
+pub fn transfer_size(asked: Option<u32>, server_preferred: u32, server_max: u32) -> u32 {
+    const MAX: u32 = 1 << 20;
+    const MULTIPLE: u32 = 4096;
+    const MIN: u32 = 1024;
+    let preferred = if server_preferred == 0 {
+        server_max
+    } else {
+        server_preferred
+    };
+    let wanted = asked.unwrap_or(preferred);
+    let limit = if server_max == 0 { MAX } else { server_max.min(MAX) };
+    let size = wanted.clamp(MIN, MAX).min(limit);
+    if size > MULTIPLE {
+        size - size % MULTIPLE
+    } else {
+        size
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mounted")
+            .field("root", &self.root)
+            .field("mount_service", &self.mount_service)
+            .finish_non_exhaustive()
+    }
+}

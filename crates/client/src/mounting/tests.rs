@@ -1,0 +1,326 @@
+//! Mount-time questions against services on loopback that answer what a test wants.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+use std::net::SocketAddr;
+
+use super::{
+    services::{Answers, Host, kind},
+    *,
+};
+
+#[test]
+fn the_flavour_in_use_must_be_taken_by_the_export() {
+    let sys = crate::caller::Security::sys().credential(&crate::identity::Caller::new(0, 0, &[]));
+    for (offered, takes_sys, takes_none) in [
+        (&[][..], true, true),
+        (&[1], true, false),
+        (&[390_003, 1], true, false),
+        (&[0], true, true),
+        (&[390_003], false, false),
+    ] {
+        assert_eq!(check_flavors(offered, &sys).is_ok(), takes_sys, "{offered:?}");
+        assert_eq!(
+            check_flavors(offered, &Credential::None).is_ok(),
+            takes_none,
+            "{offered:?}"
+        );
+    }
+    let text = check_flavors(&[390_003, 7], &sys).unwrap_err().to_string();
+    assert!(text.contains("krb5, flavour 7"), "{text}");
+}
+
+#[test]
+fn sizes_are_what_is_asked_for_within_what_the_server_takes() {
+    const MIB: u32 = 1 << 20;
+    for (asked, preferred, max, expected) in [
+        (None, MIB, MIB, MIB),
+        (None, 65536, MIB, 65536),
+        (None, 0, MIB, MIB),
+        (None, 4 * MIB, 4 * MIB, MIB),
+        (Some(32768), MIB, MIB, 32768),
+        (Some(10_000), MIB, MIB, 8192),
+        (Some(MIB), 65536, 65536, 65536),
+        (Some(1), MIB, MIB, 1024),
+        (None, 0, 0, 1024),
+        (Some(MIB), 0, 0, MIB),
+        (None, 512, 512, 512),
+    ] {
+        assert_eq!(
+            transfer_size(asked, preferred, max),
+            expected,
+            "{asked:?} of {max}"
+        );
+    }
+}
+
+#[test]
+fn a_name_without_an_address_is_an_unknown_host() {
+    let export = ExportSource {
+        path: b"/".to_vec(),
+        transport: TcpOptions::new(Server::Name("no-such-host.invalid".into()), PortSource::Fixed(1)),
+        nfs_port: Some(1),
+        mount_server: None,
+        mount_family: AddressFamily::Any,
+        mount_port: Some(1),
+        credential: Credential::None,
+        timeout: Duration::from_secs(10),
+    };
+    let error = mount(
+        &export,
+        Arc::new(NoEvents),
+        Arc::new(crate::threads::SystemClock),
+        &Interrupt::never(),
+    );
+    assert_eq!(
+        error.map(drop),
+        Err(MountError::UnknownHost("no-such-host.invalid".into()))
+    );
+}
+
+#[test]
+fn who_is_worth_another_try_is_told_from_who_is_not() {
+    let refused = MountError::Refused {
+        service: Service::Nfs,
+        server: "s".into(),
+        port: 2049,
+    };
+    assert_eq!(refused.retry(), Retry::Always);
+    let unregistered = MountError::NotRegistered {
+        service: Service::Mount,
+        server: "s".into(),
+    };
+    assert_eq!(unregistered.retry(), Retry::Thrice);
+    let denied = MountError::AccessDenied {
+        status: mount3::Status::Acces,
+    };
+    assert_eq!(denied.retry(), Retry::Never);
+}
+
+fn export_of(host: &Host, nfs_port: Option<u16>, mount_port: Option<u16>) -> ExportSource {
+    ExportSource {
+        path: b"/export".to_vec(),
+        transport: TcpOptions::new(Server::Address(host.address.into()), PortSource::Fixed(0)),
+        nfs_port,
+        mount_server: None,
+        mount_family: AddressFamily::Any,
+        mount_port,
+        credential: crate::caller::Security::sys().credential(&crate::identity::Caller::new(0, 0, &[])),
+        timeout: Duration::from_secs(20),
+    }
+}
+
+fn mounted(export: &ExportSource) -> Result<Mounted, MountError> {
+    mount(
+        export,
+        Arc::new(NoEvents),
+        Arc::new(crate::threads::SystemClock),
+        &Interrupt::never(),
+    )
+}
+
+#[test]
+fn with_ports_given_no_portmapper_is_needed() {
+    let host = Host::start(1, false, |_| kind()).unwrap();
+    let export = export_of(&host, Some(host.port), Some(host.port));
+    let mounted = mounted(&export).unwrap();
+    assert_eq!(mounted.root.as_bytes(), b"root");
+    assert_eq!((mounted.limits.write_max, mounted.limits.links), (1 << 19, true));
+    assert_eq!(mounted.path_limits, PathLimits::default());
+    assert_eq!(
+        mounted.wire.statistics().operations(),
+        2,
+        "FSINFO and PATHCONF are counted"
+    );
+    mounted
+        .mount_service
+        .unmount(Duration::from_secs(20), &Interrupt::never());
+    assert_eq!(
+        *host.asked.lock(),
+        [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]
+    );
+    assert_eq!(
+        SocketAddr::from((mounted.mount_service.address, mounted.mount_service.port)),
+        host.socket()
+    );
+}
+
+#[test]
+fn without_portmapper_mount_is_looked_for_where_nfs_is() {
+    let host = Host::start(2, false, |_| kind()).unwrap();
+    let mounted = mounted(&export_of(&host, Some(host.port), None)).unwrap();
+    assert_eq!(mounted.mount_service.port, host.port);
+}
+
+#[test]
+fn without_portmapper_and_ports_the_refusal_is_told() {
+    let host = Host::start(3, false, |_| kind()).unwrap();
+    let error = mounted(&export_of(&host, None, None)).unwrap_err();
+    let MountError::Refused {
+        service: Service::Portmapper,
+        port: 111,
+        ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
+}
+
+#[test]
+fn the_portmapper_names_the_ports() {
+    let Some(host) = Host::start(4, true, |port| Answers {
+        mount_port: Some(port),
+        nfs_port: Some(port),
+        ..kind()
+    }) else {
+        return eprintln!("no right to listen at port 111: not tested");
+    };
+    let mounted = mounted(&export_of(&host, None, None)).unwrap();
+    assert_eq!(
+        mounted.transport.options().server,
+        Server::Address(host.address.into())
+    );
+    let asked = host.asked.lock().clone();
+    assert_eq!(
+        asked,
+        [
+            (100_000, 3),
+            (100_005, 1),
+            (100_000, 3),
+            (100_003, 19),
+            (100_003, 20)
+        ]
+    );
+}
+
+#[test]
+fn services_that_are_not_registered_are_told_by_name() {
+    for (number, mount_known, missing) in [(5, false, Service::Mount), (6, true, Service::Nfs)] {
+        let ports = |port| Answers {
+            mount_port: Some(port).filter(|_| mount_known),
+            ..kind()
+        };
+        let Some(host) = Host::start(number, true, ports) else {
+            return eprintln!("no right to listen at port 111: not tested");
+        };
+        let error = mounted(&export_of(&host, None, None)).unwrap_err();
+        let MountError::NotRegistered { service, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(*service, missing);
+        assert!(error.to_string().contains("Program not registered"), "{error}");
+    }
+}
+
+#[test]
+fn what_mnt_and_fsinfo_refuse_is_told_apart() {
+    use curt_proto::mount3::Status;
+    let cases = [
+        (
+            7,
+            Status::Acces,
+            MountError::AccessDenied {
+                status: Status::Acces,
+            },
+        ),
+        (8, Status::Noent, MountError::NoSuchPath),
+        (9, Status::Notdir, MountError::NotADirectory),
+        (10, Status::Serverfault, MountError::Mount(Status::Serverfault)),
+    ];
+    for (number, mount, expected) in cases {
+        let host = Host::start(number, false, |_| Answers { mount, ..kind() }).unwrap();
+        let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
+        assert_eq!(error, expected);
+    }
+    let stale = Answers {
+        fsinfo: nfs3::Status::Stale,
+        ..kind()
+    };
+    let host = Host::start(11, false, |_| stale).unwrap();
+    let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
+    assert_eq!(
+        (error.retry(), error),
+        (Retry::Thrice, MountError::Nfs(nfs3::Status::Stale))
+    );
+}
+
+#[test]
+fn other_versions_flavours_and_closed_ports_are_told_apart() {
+    let host = Host::start(12, false, |_| Answers {
+        wrong_version: true,
+        ..kind()
+    })
+    .unwrap();
+    let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("requested NFS version or transport protocol is not supported"),
+        "{text}"
+    );
+    assert!(text.contains("versions 4 to 4"), "{text}");
+    let closed = Some(1);
+    let error = mounted(&export_of(&host, closed, Some(host.port))).unwrap_err();
+    let MountError::Refused {
+        service: Service::Nfs,
+        port: 1,
+        ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
+    let host = Host::start(13, false, |_| Answers {
+        flavors: vec![390_003],
+        ..kind()
+    })
+    .unwrap();
+    let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
+    assert_eq!(
+        error,
+        MountError::Flavors {
+            offered: vec![390_003]
+        }
+    );
+}
+
+#[test]
+fn a_server_that_takes_calls_and_answers_none_times_out() {
+    let host = Host::start(14, false, |_| Answers {
+        silent: true,
+        ..kind()
+    })
+    .unwrap();
+    let hold = host.hold();
+    let mut export = export_of(&host, Some(host.port), Some(host.port));
+    export.timeout = Duration::from_millis(300);
+    let error = mounted(&export).unwrap_err();
+    drop(hold);
+    let MountError::TimedOut {
+        service: Service::Nfs,
+        ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
+}
+
+#[test]
+fn mounting_can_be_interrupted() {
+    let host = Host::start(15, false, |_| Answers {
+        silent: true,
+        ..kind()
+    })
+    .unwrap();
+    let hold = host.hold();
+    let export = export_of(&host, Some(host.port), Some(host.port));
+    let interrupt = Interrupt::new();
+    std::thread::scope(|scope| {
+        let clock = Arc::new(crate::threads::SystemClock);
+        let mounting = scope.spawn(|| mount(&export, Arc::new(NoEvents), clock, &interrupt).map(drop));
+        while host.asked.lock().len() < 2 {
+            std::thread::yield_now();
+        }
+        interrupt.raise();
+        assert_eq!(mounting.join().unwrap(), Err(MountError::Interrupted));
+    });
+    drop(hold);
+}
