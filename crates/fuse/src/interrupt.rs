@@ -3,7 +3,7 @@
 //! Owns a [`Flight`] per thread: the request that it answers now. INTERRUPT names a request; a lock's wait then ends at once,
 //! any other only if its caller is being killed. As the kernel sends no second INTERRUPT when a signal that kills follows one
 //! that does not, such callers are looked at again every 100 ms, by one thread for all, which exists only while there is
-//! something to look at.
+//! something to look at. Saying so for a request costs a flag in its flight: most are answered before anybody looks.
 //!
 //! Invariants: an INTERRUPT that is read before its request is registered is not lost: the reader of the INTERRUPT remembers
 //! it before it searches, the reader of the request registers before it looks among the remembered, and both pass through the
@@ -14,7 +14,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -60,13 +60,10 @@ pub(crate) struct Flights<I> {
     all: Mutex<Vec<Arc<Flight<I>>>>,
     early: Mutex<VecDeque<u64>>,
     early_count: AtomicUsize,
-    watched: Mutex<Watched<I>>,
+    /// Whether the looking thread runs. Set to false before its last look, so that whoever raises a flag too late for that
+    /// look sees it (both pass through the flight's mutex in between).
+    looking: AtomicBool,
     silent_for: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
-}
-
-struct Watched<I> {
-    requests: Vec<(Arc<Flight<I>>, u64)>,
-    thread_runs: bool,
 }
 
 impl<I> fmt::Debug for Flights<I> {
@@ -83,10 +80,7 @@ impl<I: Interruption> Flights<I> {
             all: Mutex::default(),
             early: Mutex::default(),
             early_count: AtomicUsize::new(0),
-            watched: Mutex::new(Watched {
-                requests: Vec::new(),
-                thread_runs: false,
-            }),
+            looking: AtomicBool::new(false),
             silent_for: Box::new(silent_for),
         }
     }
@@ -194,14 +188,13 @@ impl<I: Interruption> Flights<I> {
         if caller::is_being_killed(tid) {
             flight.raise(unique);
         } else {
-            self.watch(flight, unique);
+            self.keep_looking();
         }
     }
 
-    fn watch(self: &Arc<Self>, flight: &Arc<Flight<I>>, unique: u64) {
-        let mut watched = self.watched.lock();
-        watched.requests.push((flight.clone(), unique));
-        if watched.thread_runs {
+    /// Has every request with a flag looked at until it is answered.
+    fn keep_looking(self: &Arc<Self>) {
+        if self.looking.swap(true, Ordering::SeqCst) {
             return;
         }
         let flights = self.clone();
@@ -209,9 +202,9 @@ impl<I: Interruption> Flights<I> {
             .name("fuse-watch".into())
             .stack_size(STACK_BYTES)
             .spawn(move || flights.look_again_and_again());
-        match spawned {
-            Ok(_) => watched.thread_runs = true,
-            Err(error) => tracing::warn!("cannot start the thread that sees callers die: {error}"),
+        if let Err(error) = spawned {
+            self.looking.store(false, Ordering::SeqCst);
+            tracing::warn!("cannot start the thread that sees callers die: {error}");
         }
     }
 
@@ -219,30 +212,46 @@ impl<I: Interruption> Flights<I> {
         let mut idle_looks = 0;
         loop {
             thread::sleep(LOOK_EVERY);
-            self.look();
-            let mut watched = self.watched.lock();
-            idle_looks = if watched.requests.is_empty() {
-                idle_looks + 1
-            } else {
-                0
-            };
-            if idle_looks == IDLE_LOOKS_MAX {
-                watched.thread_runs = false;
+            idle_looks = if self.look() { 0 } else { idle_looks + 1 };
+            if idle_looks < IDLE_LOOKS_MAX {
+                continue;
+            }
+            self.looking.store(false, Ordering::SeqCst);
+            if !self.look() || self.looking.swap(true, Ordering::SeqCst) {
                 return;
             }
+            idle_looks = 0;
         }
     }
 
-    /// Looks at every watched request once.
-    fn look(&self) {
-        let requests = std::mem::take(&mut self.watched.lock().requests);
-        let silent = (self.silent_for)().is_some_and(|silence| silence >= SERVER_SILENCE);
-        let mut waiting: Vec<_> = requests
-            .into_iter()
-            .filter(|(flight, unique)| flight.still_waits(*unique, silent))
+    /// Looks at every request with a flag; says whether there are any left.
+    fn look(&self) -> bool {
+        let flagged: Vec<_> = self
+            .all
+            .lock()
+            .iter()
+            .filter_map(|flight| Some((flight.flagged()?, flight.clone())))
             .collect();
-        self.watched.lock().requests.append(&mut waiting);
+        if flagged.is_empty() {
+            return false;
+        }
+        let silent = (self.silent_for)().is_some_and(|silence| silence >= SERVER_SILENCE);
+        let mut left = false;
+        for (request, flight) in flagged {
+            left |= flight.still_waits(&request, silent);
+        }
+        left
     }
+}
+
+/// What is to be looked at of a request.
+#[derive(Clone, Copy, Debug)]
+struct Flagged {
+    unique: u64,
+    tid: u32,
+    interrupted: bool,
+    on_silence: bool,
+    on_exit: bool,
 }
 
 impl<I: Interruption> Flight<I> {
@@ -258,20 +267,34 @@ impl<I: Interruption> Flight<I> {
         }
     }
 
-    /// Ends the wait of request `unique` if there is a reason to; says whether it has to be looked at again.
-    fn still_waits(&self, unique: u64, silent: bool) -> bool {
-        let (tid, interrupted, on_exit, on_silence) = {
-            let now = self.now.lock();
-            if now.unique != unique || now.interruption.is_raised() {
-                return false;
-            }
-            (now.tid, now.interrupted, now.on_exit, now.on_silence)
-        };
-        let ends = silent && on_silence
-            || interrupted && caller::is_being_killed(tid)
-            || silent && on_exit && caller::is_exiting(tid);
+    /// The request that is being answered, if it has a flag and still waits.
+    fn flagged(&self) -> Option<Flagged> {
+        let now = self.now.lock();
+        let Now {
+            unique,
+            tid,
+            interrupted,
+            on_silence,
+            on_exit,
+            ..
+        } = *now;
+        let any = interrupted || on_silence || on_exit;
+        (unique != 0 && any && !now.interruption.is_raised()).then_some(Flagged {
+            unique,
+            tid,
+            interrupted,
+            on_silence,
+            on_exit,
+        })
+    }
+
+    /// Ends the wait of a request if there is a reason to; says whether it has to be looked at again.
+    fn still_waits(&self, request: &Flagged, silent: bool) -> bool {
+        let ends = silent && request.on_silence
+            || request.interrupted && caller::is_being_killed(request.tid)
+            || silent && request.on_exit && caller::is_exiting(request.tid);
         if ends {
-            self.raise(unique);
+            self.raise(request.unique);
         }
         !ends
     }
@@ -281,19 +304,18 @@ impl<I: Interruption> Flight<I> {
 #[derive(Debug)]
 pub(crate) struct Patience<'a, I> {
     pub(crate) flights: &'a Arc<Flights<I>>,
-    pub(crate) flight: &'a Arc<Flight<I>>,
-    pub(crate) unique: u64,
+    pub(crate) flight: &'a Flight<I>,
 }
 
 impl<I: Interruption> Waiting for Patience<'_, I> {
     fn give_up_on_silence(&self) {
         self.flight.now.lock().on_silence = true;
-        self.flights.watch(self.flight, self.unique);
+        self.flights.keep_looking();
     }
 
     fn give_up_on_exit(&self) {
         self.flight.now.lock().on_exit = true;
-        self.flights.watch(self.flight, self.unique);
+        self.flights.keep_looking();
     }
 }
 
@@ -399,12 +421,11 @@ mod tests {
             (Some(SERVER_SILENCE / 2), true, true, DEAD, false),
         ] {
             let (flights, flight) = flights(silence);
-            flights.watched.lock().thread_runs = true;
+            flights.looking.store(true, Ordering::SeqCst);
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
             let patience = Patience {
                 flights: &flights,
                 flight: &flight,
-                unique: 8,
             };
             if on_silence {
                 patience.give_up_on_silence();
@@ -424,13 +445,11 @@ mod tests {
     #[test]
     fn an_answered_request_is_looked_at_no_more() {
         let (flights, flight) = flights(None);
-        flights.watched.lock().thread_runs = true;
+        flights.looking.store(true, Ordering::SeqCst);
         flights.begin(&flight, &header(8, opcode::READ, std::process::id()));
         flights.interrupt(8);
-        flights.look();
-        assert_eq!(flights.watched.lock().requests.len(), 1);
+        assert!(flights.look());
         flights.end(&flight);
-        flights.look();
-        assert!(flights.watched.lock().requests.is_empty());
+        assert!(!flights.look());
     }
 }

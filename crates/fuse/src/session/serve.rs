@@ -68,7 +68,6 @@ impl<I: Interruption> Exchange<'_, I> {
         let patience = Patience {
             flights: self.flights,
             flight: self.flight,
-            unique: self.header.unique,
         };
         let Header {
             node, uid, gid, tid, ..
