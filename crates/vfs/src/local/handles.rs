@@ -15,6 +15,9 @@ use super::{HandleChoice, LocalError, LocalOptions, stat};
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 
+/// How often a want of memory is doubted.
+const NO_MEMORY_TRIES: usize = 100;
+
 /// The way of one tree.
 pub(super) enum Handles {
     /// By the kernel; the descriptor says on which file system.
@@ -113,7 +116,7 @@ impl Handles {
                 if handle.scheme() != HandleScheme::Kernel {
                     return Err(Error::BadHandle);
                 }
-                let open = || open_by_handle(mount.as_fd(), handle.kind(), handle.bytes());
+                let open = || open_settled(mount.as_fd(), handle);
                 match identity.with(CapabilitySet::DAC_READ_SEARCH, open)? {
                     // No file system of this kernel makes such a handle.
                     Err(Errno::INVAL) => Err(Error::BadHandle),
@@ -129,6 +132,18 @@ impl Handles {
             }
         }
     }
+}
+
+/// Opens by handle, and again while the answer says nothing: Linux answers ENOMEM for the handle of a removed object whose
+/// inode number is being given to a new one at this moment (seen on ext4, Linux 6.18).
+fn open_settled(mount: BorrowedFd<'_>, handle: &NodeHandle) -> Result<OwnedFd, Errno> {
+    for _ in 0..NO_MEMORY_TRIES {
+        match open_by_handle(mount, handle.kind(), handle.bytes()) {
+            Err(Errno::NOMEM) => std::thread::yield_now(),
+            result => return result,
+        }
+    }
+    Err(Errno::NOMEM)
 }
 
 /// Whether the kernel's handles work here, tried on the root; if not, why.

@@ -278,31 +278,19 @@ impl Side {
     }
 
     fn file(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
-        let nothing = SetAttributes::default();
-        let set = |which: &Which, set: SetAttributes| {
-            let changed = self.vfs.set_attributes(caller, &self.at(which), &set, None);
-            (changed.value.map(|()| Told::Nothing), changed.after)
-        };
-        let id = |number: u8| [None, Some(0), Some(1000), Some(2000), Some(3000)][usize::from(number)];
+        let vfs = &*self.vfs;
         let (value, after) = match operation {
-            // On a disk reading sets the atime, and an exclusive create's verifier with it.
-            Operation::Read(which, ..)
-                if self
-                    .vfs
-                    .attributes(&self.at(which))
-                    .is_ok_and(|attributes| attributes.size == 0) =>
-            {
-                (Ok(Told::Nothing), None)
-            }
             Operation::Read(which, offset, count) => {
+                let file = self.at(which);
+                // On a disk reading sets the atime, and an exclusive create's verifier with it.
+                if vfs.attributes(&file).is_ok_and(|attributes| attributes.size == 0) {
+                    return Answer {
+                        value: Ok(Told::Nothing),
+                        after: vec![],
+                    };
+                }
                 let mut data = Vec::new();
-                let read = self.vfs.read(
-                    caller,
-                    &self.at(which),
-                    u64::from(*offset),
-                    u32::from(*count),
-                    &mut data,
-                );
+                let read = vfs.read(caller, &file, u64::from(*offset), u32::from(*count), &mut data);
                 (
                     read.value.map(|read| Told::Bytes(data, read.end)),
                     read.attributes,
@@ -315,23 +303,40 @@ impl Side {
                 } else {
                     Stability::Unstable
                 };
-                let written = self
-                    .vfs
-                    .write(caller, &self.at(which), u64::from(*offset), &data, stability);
+                let written = vfs.write(caller, &self.at(which), u64::from(*offset), &data, stability);
                 (
                     written.value.map(|written| Told::Count(written.count)),
                     written.after,
                 )
             }
-            Operation::Resize(which, size) => set(
+            Operation::Access(which) => {
+                let granted = vfs.access(caller, &self.at(which), Access::from_bits(0x3f));
+                (
+                    granted.value.map(|granted| Told::Rights(granted.bits())),
+                    granted.attributes,
+                )
+            }
+            _ => return self.set(caller, operation),
+        };
+        Answer {
+            value,
+            after: vec![after.as_ref().map(Shown::of)],
+        }
+    }
+
+    fn set(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+        let nothing = SetAttributes::default();
+        let id = |number: u8| [None, Some(0), Some(1000), Some(2000), Some(3000)][usize::from(number)];
+        let (which, set) = match operation {
+            Operation::Resize(which, size) => (
                 which,
                 SetAttributes {
                     size: Some(u64::from(*size)),
                     ..nothing
                 },
             ),
-            Operation::Chmod(which, mode) => set(which, SetAttributes::with_mode(*mode)),
-            Operation::Chown(which, uid, gid) => set(
+            Operation::Chmod(which, mode) => (which, SetAttributes::with_mode(*mode)),
+            Operation::Chown(which, uid, gid) => (
                 which,
                 SetAttributes {
                     uid: id(*uid),
@@ -339,25 +344,20 @@ impl Side {
                     ..nothing
                 },
             ),
-            Operation::Touch(which) => set(
+            Operation::Touch(which) => (
                 which,
                 SetAttributes {
                     mtime: SetTime::Now,
                     ..nothing
                 },
             ),
-            Operation::Access(which) => {
-                let granted = self.vfs.access(caller, &self.at(which), Access::from_bits(0x3f));
-                (
-                    granted.value.map(|granted| Told::Rights(granted.bits())),
-                    granted.attributes,
-                )
-            }
-            _ => unreachable!("it is about no file"),
+            _ => unreachable!("it sets nothing"),
         };
+        let changed = self.vfs.set_attributes(caller, &self.at(which), &set, None);
+        let after = vec![changed.after.as_ref().map(Shown::of)];
         Answer {
-            value,
-            after: vec![after.as_ref().map(Shown::of)],
+            value: changed.value.map(|()| Told::Nothing),
+            after,
         }
     }
 

@@ -1,0 +1,237 @@
+//! The table of permissions: six callers, every operation, many modes. What a `Vfs` says is compared with what the kernel
+//! tells a process that has the caller's ids, in a directory that is made alike. Two exceptions are NFS's own and listed
+//! in [`Operation::may_beyond_the_kernel`].
+
+mod kernel;
+mod ours;
+
+use curt_vfs::{Caller, HandleChoice};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+use crate::trees::{Tree, is_root, local, memory, tmpfs};
+
+const CALLERS: [Caller<'static>; 6] = [
+    Caller::ROOT,
+    Caller {
+        uid: 1000,
+        gid: 1000,
+        groups: &[],
+        privileged: false,
+    },
+    Caller {
+        uid: 1001,
+        gid: 1000,
+        groups: &[],
+        privileged: false,
+    },
+    Caller {
+        uid: 1002,
+        gid: 1002,
+        groups: &[7, 1000],
+        privileged: false,
+    },
+    Caller {
+        uid: 1003,
+        gid: 1003,
+        groups: &[8, 9],
+        privileged: false,
+    },
+    Caller {
+        uid: 65534,
+        gid: 65534,
+        groups: &[],
+        privileged: false,
+    },
+];
+
+/// What the caller does with the file `f`, or in the directory `d` that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Lookup,
+    List,
+    Read,
+    Write,
+    Truncate,
+    Chmod,
+    ChownToOneself,
+    ChgrpToOneself,
+    TouchNow,
+    TouchExactly,
+    Create,
+    MakeDirectory,
+    MakeSymlink,
+    MakeFifo,
+    MakeDevice,
+    Remove,
+    RemoveDirectory,
+    Rename,
+    RenameOver,
+    MoveDirectory,
+    Link,
+    AccessRead,
+    AccessWrite,
+    AccessExecute,
+}
+
+use Operation::*;
+
+const OPERATIONS: [Operation; 24] = [
+    Lookup,
+    List,
+    Read,
+    Write,
+    Truncate,
+    Chmod,
+    ChownToOneself,
+    ChgrpToOneself,
+    TouchNow,
+    TouchExactly,
+    Create,
+    MakeDirectory,
+    MakeSymlink,
+    MakeFifo,
+    MakeDevice,
+    Remove,
+    RemoveDirectory,
+    Rename,
+    RenameOver,
+    MoveDirectory,
+    Link,
+    AccessRead,
+    AccessWrite,
+    AccessExecute,
+];
+
+const EXACTLY: i64 = 1_000_000_000;
+
+impl Operation {
+    /// The owner of a file reads, writes and truncates it whatever its mode, and who executes reads.
+    fn may_beyond_the_kernel(self, caller: &Caller<'_>, case: &Case) -> bool {
+        let owner = caller.uid == case.file_uid;
+        let class = if owner {
+            case.file_mode >> 6
+        } else if caller.in_group(case.file_gid) {
+            case.file_mode >> 3
+        } else {
+            case.file_mode
+        };
+        match self {
+            Read => owner || class & 1 != 0,
+            Write | Truncate | TouchNow => owner,
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    directory_mode: u32,
+    directory_uid: u32,
+    file_mode: u32,
+    file_uid: u32,
+    file_gid: u32,
+}
+
+/// Modes of the directory with those of the file: each alone against an open counterpart, and mixed ones.
+fn cases() -> Vec<Case> {
+    let directories = [
+        0o777, 0o755, 0o1777, 0o2777, 0o3775, 0o500, 0o300, 0o070, 0o030, 0o005, 0o003, 0o000,
+    ];
+    let files = [
+        0o644, 0o666, 0o000, 0o400, 0o200, 0o100, 0o040, 0o020, 0o010, 0o004, 0o002, 0o001, 0o6755, 0o2646,
+        0o4777,
+    ];
+    let case = |directory_mode, directory_uid, file_mode, file_uid, file_gid| Case {
+        directory_mode,
+        directory_uid,
+        file_mode,
+        file_uid,
+        file_gid,
+    };
+    let mut cases = Vec::new();
+    for directory in directories {
+        for uid in [1000, 1003] {
+            cases.push(case(directory, uid, 0o644, 1000, 1000));
+        }
+        cases.push(case(directory, 1000, 0o666, 1003, 1000));
+    }
+    for file in files {
+        cases.push(case(0o777, 0, file, 1000, 1000));
+        cases.push(case(0o777, 0, file, 1000, 2222));
+        cases.push(case(0o1777, 0, file, 1003, 1000));
+    }
+    cases
+}
+
+/// What came of it: the error, or else what `f` and what was made are like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outcome {
+    errno: Option<Errno>,
+    file: Option<(u32, u32, u32)>,
+    made: Option<(u32, u32, u32)>,
+}
+
+#[test]
+fn memory_decides_as_the_kernel_does() {
+    if is_root() {
+        compare(memory, 1);
+    }
+}
+
+#[test]
+fn a_local_tree_by_handle_decides_as_the_kernel_does() {
+    if is_root() {
+        compare(|| local("by handle", tmpfs(), HandleChoice::Kernel), 1);
+    }
+}
+
+#[test]
+fn a_local_tree_by_table_decides_as_the_kernel_does() {
+    if is_root() {
+        // The code that decides is the same as by handle: each case costs a transaction here.
+        compare(|| local("by table", tmpfs(), HandleChoice::Table), 6);
+    }
+}
+
+fn compare(tree: impl Fn() -> Tree, step: usize) {
+    rustix::process::umask(Mode::empty());
+    let twin = tempfile::Builder::new()
+        .prefix("curt-twin")
+        .tempdir_in(tmpfs())
+        .unwrap();
+    std::fs::set_permissions(twin.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let tree = tree();
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (number, case) in cases().iter().enumerate().step_by(step) {
+        for (column, caller) in CALLERS.iter().enumerate() {
+            for operation in OPERATIONS {
+                let name = format!("{number}-{column}-{operation:?}");
+                let kernel = kernel::by_kernel(&twin.path().join(&name), case, caller, operation);
+                let ours = std::thread::scope(|scope| {
+                    // On a thread of its own: it changes whom the thread works as.
+                    scope
+                        .spawn(|| ours::by_vfs(&tree, &name, case, caller, operation))
+                        .join()
+                        .unwrap()
+                });
+                let excused = kernel.errno.is_some()
+                    && ours.errno.is_none()
+                    && operation.may_beyond_the_kernel(caller, case);
+                tried += 1;
+                if kernel != ours && !excused {
+                    wrong.push(format!(
+                        "{operation:?} by {caller:?} in {case:?}:\n  kernel {kernel:?}\n  ours   {ours:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(tried > 10_000 / step, "{tried}");
+}
