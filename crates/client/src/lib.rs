@@ -1,8 +1,67 @@
 //! The NFS client: inodes and what is known of them, and the plans that ask for the rest.
+//!
+//! A [`Client`] is one mounted export. Its methods are the operations of a file system; each waits for what it has to ask the
+//! server and answers the rest from memory, by the rules of nfs(5) and of the options in [`config::Behaviour`]. The FUSE mount is
+//! one user of this library; a program can be another:
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use curt_client::{Behaviour, Caller, Client, Entry, Environment, MountedRoot, OpenFlags, caller::Security};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (root, wire): (MountedRoot, Arc<curt_client::plan::Wire>) = todo!("see mounting::mount");
+//! # let environment: Environment = todo!("see threads::Threads and threads::SystemClock");
+//! // `root` and `wire` come from `mounting::mount`, which speaks to the server's portmapper and MOUNT service.
+//! let client = Client::new(&root, wire, Security::sys(), &Behaviour::default(), &environment)?;
+//! let me = Caller::new(1000, 1000, &[]);
+//! if let Entry::Positive(found) = client.lookup(&me, client.root(), b"motd")? {
+//!     let opened = client.open(&me, found.id, OpenFlags::reading())?;
+//!     let bytes = client.read(&me, &opened.file, 0, 4096)?;
+//!     println!("{}", String::from_utf8_lossy(&bytes.to_vec()));
+//!     client.close(&me, &opened.file)?;
+//!     client.forget(found.id, 1);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where things are: `api` the values of operations, `client` the whole, one file per concept for the operations (`lookup`, `asking`,
+//! `open`, `setattr`, `mutate/`, `listing/`, `statistics`), `inode/` and `names/` what is known, `credentials` whom it is known
+//! of, [`plan`] what is sent, [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
+//!
+//! Lock order: a name table or an inode's facts, never both, and never one inode's facts under another's; below the facts the
+//! data half's locks; the inode registry and the clocks are leaves. No lock is held across a request.
 
+mod api;
+mod asking;
 pub mod caller;
+mod client;
+pub mod config;
+mod core;
+mod credentials;
 pub mod data;
 pub mod environment;
-pub mod identity;
+pub mod errno;
+mod identity;
+mod inode;
+mod listing;
+mod lookup;
+pub mod mounting;
+mod mutate;
+mod names;
+mod numbering;
+mod open;
 pub mod plan;
+mod setattr;
+mod statistics;
 pub mod threads;
+
+pub use api::{
+    DataState, DirEntry, Entry, FileSystemStatistics, Found, Listener, Observer, OpenFlags, Opened,
+    RenameMode, Stat,
+};
+pub use caller::CallerTable;
+pub use client::{Client, MountedRoot};
+pub use config::{Behaviour, Environment, Limits};
+pub use identity::{Caller, InodeId};
+pub use listing::OpenDirectory;
+pub use open::OpenFile;

@@ -1,0 +1,186 @@
+//! The values that operations take and give: what a user of this library sees of files.
+//!
+//! Owns plain data only. Must not know caches, requests or locks.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    identity::InodeId,
+    plan::{Attributes, Kind},
+};
+
+/// What a look-up found, and for how long it may be remembered without asking this client again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The name leads to an object.
+    Positive(Found),
+    /// The name is missing.
+    Negative {
+        /// For how long that may be remembered; zero: not at all.
+        entry_valid: Duration,
+    },
+}
+
+/// An object that a name leads to. Whoever is given one holds one look-up of it, to be given back by
+/// [`crate::Client::forget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The object.
+    pub id: InodeId,
+    /// Its attributes, with an inode number that is unique within the mount.
+    pub attributes: Attributes,
+    /// For how long the name may be remembered.
+    pub entry_valid: Duration,
+    /// For how long the attributes may be remembered.
+    pub attributes_valid: Duration,
+}
+
+/// An object's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What they are, with an inode number that is unique within the mount; unsent writes count for the size.
+    pub attributes: Attributes,
+    /// For how long they may be remembered.
+    pub valid: Duration,
+}
+
+/// How a file is opened: the flags of open(2) that matter to a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one flag of open(2), and they combine freely"
+)]
+pub struct OpenFlags {
+    /// O_RDONLY or O_RDWR.
+    pub read: bool,
+    /// O_WRONLY or O_RDWR.
+    pub write: bool,
+    /// O_TRUNC: the size becomes 0.
+    pub truncate: bool,
+    /// O_APPEND: each write goes to the end.
+    pub append: bool,
+    /// O_EXCL, for [`crate::Client::create`] alone: the name must be new.
+    pub exclusive: bool,
+    /// O_DIRECT.
+    pub direct: bool,
+    /// O_SYNC or O_DSYNC: a write is on the server's disk when it returns.
+    pub sync: bool,
+    /// The open of execve(2): needs the right to execute, not to read.
+    pub execute: bool,
+}
+
+impl OpenFlags {
+    /// For reading.
+    #[must_use]
+    pub fn reading() -> Self {
+        Self {
+            read: true,
+            ..Self::default()
+        }
+    }
+
+    /// For reading and writing.
+    #[must_use]
+    pub fn writing() -> Self {
+        Self {
+            read: true,
+            write: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// What an open found about data that were cached before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataState {
+    /// They are still the file's.
+    Same,
+    /// They are not: whoever keeps copies (a kernel's pages) has to drop them before the open is answered.
+    Changed,
+}
+
+/// An open file and what the open found.
+#[derive(Debug)]
+pub struct Opened {
+    /// To be used by reads and writes and given to [`crate::Client::release`].
+    pub file: Arc<crate::OpenFile>,
+    /// Whether data kept from before are good.
+    pub data: DataState,
+}
+
+/// One name of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode number, unique within the mount.
+    pub fileid: u64,
+    /// The type, if it is known.
+    pub kind: Option<Kind>,
+    /// Where a listing goes on after this name.
+    pub cookie: u64,
+    /// What a look-up of the name would give; only in listings that ask for it, never for `.` and `..`, and not where the
+    /// server said too little. It holds one look-up if the listener takes the name.
+    pub found: Option<Found>,
+}
+
+impl fmt::Debug for DirEntry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} ({}, next {})",
+            self.name.escape_ascii().to_string(),
+            self.fileid,
+            self.cookie
+        )
+    }
+}
+
+/// What a listener says of the name it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// Taken; more is welcome.
+    Took,
+    /// Not taken, there is no room: the listing ends here and will go on before this name.
+    Full,
+}
+
+/// How rename(2) treats a target that exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// RENAME_NOREPLACE: NFSv3 cannot promise it; EINVAL, as with Linux.
+    NoReplace,
+    /// RENAME_EXCHANGE: NFSv3 cannot do it; EINVAL.
+    Exchange,
+}
+
+/// What kind of object [`crate::Client::mknod`] makes is in [`crate::plan::Node`]; a regular file is made by
+/// [`crate::Client::create`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystemStatistics {
+    /// Bytes of a block, in which the numbers of blocks below are counted.
+    pub block_size: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks free.
+    pub blocks_free: u64,
+    /// Blocks free to the asker.
+    pub blocks_available: u64,
+    /// Files in all.
+    pub files: u64,
+    /// Files free.
+    pub files_free: u64,
+    /// Bytes of a name at most.
+    pub name_max: u32,
+}
+
+/// Told of what a client finds out by itself. Called without any lock of the client; may be called on any thread that is
+/// inside an operation, so it must not wait for other operations.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// An object's data (or a directory's names) were changed by others: copies are void. Not called for what an open
+    /// finds; that is in [`Opened::data`].
+    fn contents_changed(&self, id: InodeId);
+}

@@ -1,0 +1,305 @@
+//! Asking the server about one object: GETATTR that several share, ACCESS, and what both teach.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    AccessDecision, AskWhy, Freshness, Moment, Rights, access::decide_access, attributes::GetattrDecision,
+    attributes::decide_getattr,
+};
+use curt_proto::nfs3::Status;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::{
+    api::Stat,
+    client::{Asked, Client},
+    data::DataOwner,
+    errno,
+    identity::{Caller, InodeId},
+    inode::{Flight, Inode},
+    plan::v3,
+};
+
+/// How often an operation decides anew before it is given up: each round has asked the server something, so only a server
+/// whose answers never fit together gets here.
+pub(crate) const ROUNDS_MAX: usize = 16;
+
+/// Ends a flight however its request ends.
+struct Landing<'a> {
+    inode: &'a Inode,
+    flight: Arc<Flight>,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.inode.facts().flight = None;
+        self.flight.end();
+    }
+}
+
+impl Client {
+    /// The attributes of `id`; from memory where that is allowed.
+    ///
+    /// # Errors
+    /// Those of GETATTR; ESTALE if the object is gone; EINTR.
+    pub fn getattr(&self, caller: &Caller, id: InodeId) -> Result<Stat, Errno> {
+        let inode = self.held(id)?;
+        self.stat(&self.asked(caller), &inode)
+    }
+
+    /// The attributes of `id` as they were last heard, however old, without any request: for a server that does not answer.
+    #[must_use]
+    pub fn last_attributes(&self, id: InodeId) -> Option<Stat> {
+        let attributes = self.held(id).ok()?.attributes()?;
+        Some(Stat {
+            attributes,
+            valid: std::time::Duration::ZERO,
+        })
+    }
+
+    pub(crate) fn stat(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<Stat, Errno> {
+        for round in 0..ROUNDS_MAX {
+            let options = self.core.options();
+            let unsent = inode.has_unsent();
+            let now = self.core.now();
+            let facts = inode.facts();
+            match decide_getattr(facts.freshness(asked.began, now, &options), unsent, &options) {
+                GetattrDecision::Serve => {
+                    let valid = curt_policy::kernel::attribute_lifetime(&facts.state, now, &options);
+                    let attributes = inode.attributes_in(&facts).ok_or(Errno::IO)?;
+                    drop(facts);
+                    if round == 0 {
+                        self.count(ClientCounter::AttrHit);
+                    }
+                    return Ok(Stat { attributes, valid });
+                }
+                GetattrDecision::Revalidate => {
+                    drop(facts);
+                    self.revalidate(asked, inode)?;
+                }
+                GetattrDecision::FlushFirst => {
+                    drop(facts);
+                    self.settle(asked, inode)?;
+                }
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    /// Has the server know of all bytes written here.
+    pub(crate) fn settle(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if !inode.has_unsent() {
+            return Ok(());
+        }
+        let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+        self.core
+            .plane
+            .settle(&owner, &asked.interrupt)
+            .map_err(errno::of_data)
+    }
+
+    /// Asks for attributes, or waits for those that somebody else has asked for. To be followed by another decision: what
+    /// came may still be too old for this operation.
+    pub(crate) fn revalidate(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let joined = {
+            let now = self.core.now();
+            let options = self.core.options();
+            let mut facts = inode.facts();
+            if let Some(flight) = &facts.flight {
+                Some(Arc::clone(flight))
+            } else {
+                self.count(match facts.freshness(now, now, &options) {
+                    Freshness::Unknown => ClientCounter::AttrInvalidated,
+                    Freshness::Expired | Freshness::Fresh | Freshness::Confirmed => {
+                        ClientCounter::AttrExpired
+                    }
+                });
+                facts.flight = Some(Arc::default());
+                None
+            }
+        };
+        if let Some(flight) = joined {
+            self.count(ClientCounter::AttrShared);
+            return if flight.wait(&asked.interrupt) {
+                Ok(())
+            } else {
+                Err(Errno::INTR)
+            };
+        }
+        let flight = inode.facts().flight.clone().unwrap_or_default();
+        let _landing = Landing { inode, flight };
+        self.ask_attributes(asked, inode)
+    }
+
+    /// Sends GETATTR.
+    pub(crate) fn ask_attributes(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let answer = v3::getattr(&self.core.wire, asked.asker(), inode.handle()).map_err(errno::of_call)?;
+        match answer.outcome {
+            Ok(attributes) => {
+                let _ = inode.absorb(&attributes, self.core.moment(answer.sent_at));
+                Ok(())
+            }
+            Err(status) => Err(self.refused(inode, status)),
+        }
+    }
+
+    /// The error number of a refusal that was about `inode`; takes note of a handle that leads nowhere.
+    pub(crate) fn refused(&self, inode: &Inode, status: Status) -> Errno {
+        if matches!(status, Status::Stale | Status::Badhandle) {
+            inode.mark_stale();
+        }
+        errno::of_status(status)
+    }
+
+    /// Whether the caller may what access(2)'s `mask` says (R_OK 4, W_OK 2, X_OK 1; 0 asks for nothing).
+    ///
+    /// # Errors
+    /// EACCES; those of ACCESS and GETATTR.
+    pub fn access(&self, caller: &Caller, id: InodeId, mask: u32) -> Result<(), Errno> {
+        if mask & 7 == 0 {
+            return Ok(());
+        }
+        let inode = self.held(id)?;
+        let asked = self.asked(caller);
+        let kind = inode.facts().state.facts().map(|known| known.kind);
+        let kind = match kind {
+            Some(kind) => kind,
+            None => {
+                self.revalidate(&asked, &inode)?;
+                inode.facts().state.facts().ok_or(Errno::IO)?.kind
+            }
+        };
+        self.require(&asked, &inode, Rights::from_access_mask(mask, kind))
+    }
+
+    /// Makes sure that the caller has `needs` on `inode`.
+    pub(crate) fn require(&self, asked: &Asked, inode: &Arc<Inode>, needs: Rights) -> Result<(), Errno> {
+        let mut why = None;
+        for _ in 0..ROUNDS_MAX {
+            match self.access_decision(asked, inode, needs, false) {
+                AccessDecision::Allow => {
+                    self.count_allowed(asked, inode, needs, why);
+                    return Ok(());
+                }
+                AccessDecision::Deny => {
+                    self.count_denied(why);
+                    return Err(Errno::ACCESS);
+                }
+                AccessDecision::Revalidate => self.revalidate(asked, inode)?,
+                AccessDecision::Ask(reason) => {
+                    self.ask_access(asked, inode, reason)?;
+                    why = Some(reason);
+                }
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    pub(crate) fn access_decision(
+        &self,
+        asked: &Asked,
+        inode: &Inode,
+        needs: Rights,
+        is_foreign: bool,
+    ) -> AccessDecision {
+        let options = self.core.options();
+        let now = self.core.now();
+        let facts = inode.facts();
+        let view = inode.access_view(&facts, &asked.identity, is_foreign, now);
+        decide_access(
+            &view,
+            facts.freshness(asked.began, now, &options),
+            needs,
+            &options,
+        )
+    }
+
+    /// Sends ACCESS for all rights that could matter.
+    pub(crate) fn ask_access(&self, asked: &Asked, inode: &Inode, why: AskWhy) -> Result<(), Errno> {
+        let kind = inode.facts().state.facts().map(|known| known.kind);
+        let rights = kind.map_or(Rights::ALL, Rights::worth_asking);
+        let answer = v3::access(&self.core.wire, asked.asker(), inode.handle(), rights.bits())
+            .map_err(errno::of_call)?;
+        let sent_at = self.core.moment(answer.sent_at);
+        self.count(ClientCounter::AccessWire);
+        match why {
+            AskWhy::ForeignData => self.count(ClientCounter::AccessDataCheck),
+            AskWhy::ConfirmDenial => self.count_doubted_denial(asked, inode),
+            AskWhy::Unasked => {}
+        }
+        if let Some(attributes) = &answer.about {
+            let _ = inode.absorb(attributes, sent_at);
+        }
+        match answer.outcome {
+            Ok(granted) => {
+                inode.absorb_answer(&asked.identity, rights, Rights::from_bits(granted), sent_at);
+                Ok(())
+            }
+            Err(status) => Err(self.refused(inode, status)),
+        }
+    }
+
+    fn count_doubted_denial(&self, asked: &Asked, inode: &Inode) {
+        let now = self.core.now();
+        let facts = inode.facts();
+        if inode
+            .access_view(&facts, &asked.identity, false, now)
+            .entry
+            .is_none()
+        {
+            drop(facts);
+            self.count(ClientCounter::AccessLocalDeny);
+        }
+    }
+
+    /// Counts why the caller was allowed.
+    pub(crate) fn count_allowed(&self, asked: &Asked, inode: &Inode, needs: Rights, why: Option<AskWhy>) {
+        match why {
+            _ if needs.is_empty() => {}
+            Some(AskWhy::ConfirmDenial) => self.count(ClientCounter::AccessDenyOverturned),
+            Some(AskWhy::Unasked | AskWhy::ForeignData) => {}
+            None => {
+                let now = self.core.now();
+                let facts = inode.facts();
+                let entry = inode.access_view(&facts, &asked.identity, false, now).entry;
+                let by_server = entry.is_some_and(|entry| entry.granted.contains(needs));
+                drop(facts);
+                self.count(if by_server {
+                    ClientCounter::AccessHitPositive
+                } else {
+                    ClientCounter::AccessLocalAllow
+                });
+            }
+        }
+    }
+
+    /// Counts why the caller was denied.
+    pub(crate) fn count_denied(&self, why: Option<AskWhy>) {
+        match why {
+            Some(AskWhy::ConfirmDenial) => self.count(ClientCounter::AccessDenyConfirmed),
+            Some(AskWhy::Unasked | AskWhy::ForeignData) => {}
+            None => self.count(ClientCounter::AccessHitNegative),
+        }
+    }
+
+    /// An operation of the caller on `inode` was refused for want of `rights`.
+    pub(crate) fn note_refusal(
+        &self,
+        asked: &Asked,
+        inode: &Inode,
+        status: Status,
+        rights: Rights,
+        sent_at: Moment,
+    ) {
+        if status != Status::Acces {
+            return;
+        }
+        let view = inode.access_view(&inode.facts(), &asked.identity, false, self.core.now());
+        let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
+        if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
+            inode.disprove(&asked.identity, rights, sent_at);
+        } else {
+            inode.absorb_answer(&asked.identity, rights, Rights::NONE, sent_at);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The client of one mount.
+//!
+//! Owns the root, the look-ups that somebody holds, the names, and what all operations begin with. Each operation is a method
+//! in the file of its concept; none holds a mutex across a request.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize},
+    },
+    time::Duration,
+};
+
+use curt_policy::{CacheOptions, Moment, ObjectKind};
+use curt_proto::nfs3::FileHandle;
+use curt_rpc::client::Interrupt;
+use curt_trace::{ClientCounter, ClientCounters, ClientSnapshot};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    caller::Security,
+    config::{Behaviour, Environment},
+    core::{Core, CoreParts},
+    credentials::{Identities, Identity},
+    data::{DataPlane, Unsent},
+    errno,
+    identity::{Caller, InodeId},
+    inode::Inode,
+    names::DentryCache,
+    plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
+    statistics::KnownSpace,
+};
+
+/// What a server said at mount time.
+#[derive(Clone, Copy, Debug)]
+pub struct MountedRoot {
+    /// The handle of the mount's root.
+    pub handle: FileHandle,
+    /// Its FSINFO.
+    pub limits: ServerLimits,
+    /// Its PATHCONF.
+    pub path_limits: PathLimits,
+}
+
+/// A mounted export. All methods may be called by many threads at once; each waits for what it asks the server.
+///
+/// Whoever is given a [`crate::Found`] holds one look-up of its inode, which keeps its number valid until it is given back
+/// ([`Client::forget`]).
+pub struct Client {
+    pub(crate) core: Arc<Core>,
+    pub(crate) names: DentryCache,
+    pub(crate) root: Arc<Inode>,
+    pub(crate) server_limits: ServerLimits,
+    pub(crate) path_limits: PathLimits,
+    pub(crate) space: Mutex<Option<KnownSpace>>,
+    pub(crate) silly_names: AtomicU64,
+    /// Names in kept listings.
+    pub(crate) listed_names: Arc<AtomicUsize>,
+    held: Mutex<HashMap<InodeId, Held>>,
+}
+
+struct Held {
+    inode: Arc<Inode>,
+    lookups: u64,
+}
+
+/// One operation: who asks, since when.
+pub(crate) struct Asked {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) began: Moment,
+}
+
+impl Asked {
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        Asker {
+            credential: &self.identity.credential,
+            interrupt: &self.interrupt,
+        }
+    }
+}
+
+impl Client {
+    /// A client of an export whose root handle is known; its requests go over `wire`, signed as `security` says.
+    ///
+    /// # Errors
+    /// The root's attributes cannot be had.
+    pub fn new(
+        root: &MountedRoot,
+        wire: Arc<Wire>,
+        security: Security,
+        behaviour: &Behaviour,
+        environment: &Environment,
+    ) -> Result<Self, Errno> {
+        let counters = Arc::new(ClientCounters::default());
+        let identities = Identities::new(security);
+        let us = identities.of(&Caller::new(0, 0, &[]));
+        let never = Interrupt::never();
+        let asker = Asker {
+            credential: &us.credential,
+            interrupt: &never,
+        };
+        let answer = v3::getattr(&wire, asker, &root.handle).map_err(errno::of_call)?;
+        let attributes = answer.outcome.map_err(errno::of_status)?;
+        let (clock, background) = (
+            Arc::clone(&environment.clock),
+            Arc::clone(&environment.background),
+        );
+        let plane = DataPlane::new(
+            Arc::clone(&wire),
+            behaviour.data,
+            Arc::clone(&counters),
+            Arc::clone(&clock),
+            background,
+        );
+        let step = root.limits.time_step;
+        let core = Core::new(CoreParts {
+            wire,
+            plane,
+            counters: Arc::clone(&counters),
+            identities,
+            root_fsid: attributes.fsid,
+            limits: behaviour.limits,
+            observer: environment.observer.clone(),
+            clock,
+            options: behaviour.cache,
+            time_step: Duration::new(u64::try_from(step.seconds).unwrap_or(0), step.nanoseconds),
+        });
+        let inode = core.registry.inode(&core, &root.handle);
+        let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
+        let held = HashMap::from([(
+            inode.id(),
+            Held {
+                inode: Arc::clone(&inode),
+                lookups: 1,
+            },
+        )]);
+        Ok(Self {
+            names: DentryCache::new(behaviour.limits, counters),
+            root: inode,
+            server_limits: root.limits,
+            path_limits: root.path_limits,
+            space: Mutex::default(),
+            silly_names: AtomicU64::new(0),
+            listed_names: Arc::default(),
+            held: Mutex::new(held),
+            core,
+        })
+    }
+
+    /// The root's inode.
+    #[must_use]
+    pub fn root(&self) -> InodeId {
+        self.root.id()
+    }
+
+    /// Gives back `lookups` look-ups of `id`: after the last one its number may not be used any more. The root stays.
+    pub fn forget(&self, id: InodeId, lookups: u64) {
+        let mut held = self.held.lock();
+        let Some(entry) = held.get_mut(&id) else { return };
+        entry.lookups = entry.lookups.saturating_sub(lookups);
+        let gone = if entry.lookups == 0 && id != self.root.id() {
+            held.remove(&id)
+        } else {
+            None
+        };
+        drop(held);
+        // Only now: an inode that goes has locks of its own to take.
+        drop(gone);
+    }
+
+    /// The options in force.
+    #[must_use]
+    pub fn options(&self) -> CacheOptions {
+        self.core.options()
+    }
+
+    /// From now on `options` are in force (remount). What was learned under others is judged by the new ones.
+    pub fn set_options(&self, options: CacheOptions) {
+        self.core.set_options(options);
+    }
+
+    /// What was decided and asked so far.
+    #[must_use]
+    pub fn counters(&self) -> ClientSnapshot {
+        let requests = curt_trace::PROCEDURES.iter().zip(0..).map(|(name, number)| {
+            (
+                (*name).to_owned(),
+                self.core.wire.statistics().of(number).operations,
+            )
+        });
+        ClientSnapshot {
+            requests: requests.collect(),
+            events: self.core.counters.events.snapshot(),
+        }
+    }
+
+    /// The counters themselves, for whoever counts on the client's behalf (its transport's events).
+    #[must_use]
+    pub fn live_counters(&self) -> &Arc<ClientCounters> {
+        &self.core.counters
+    }
+
+    /// Requests with their bytes and times, per procedure.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        self.core.wire.statistics()
+    }
+
+    /// What the server said of itself at mount time.
+    #[must_use]
+    pub fn server_limits(&self) -> &ServerLimits {
+        &self.server_limits
+    }
+
+    /// The way to the server.
+    #[must_use]
+    pub fn wire(&self) -> &Arc<Wire> {
+        &self.core.wire
+    }
+
+    /// For how long a request has been waiting without any reply from the server; `None` while none waits.
+    #[must_use]
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.core.wire.transport().silent_for()
+    }
+
+    /// How many objects, names that are there, and names that are missing are known.
+    #[must_use]
+    pub fn known(&self) -> (usize, usize, usize) {
+        let (present, missing) = self.names.len();
+        (self.core.registry.len(), present, missing)
+    }
+
+    /// Writes all that is unwritten, for at most `limit`; returns what had to be given up. Nothing can be written afterwards.
+    pub fn sync_all(&self, limit: Duration) -> Vec<Unsent> {
+        self.core.plane.sync_all(limit)
+    }
+
+    /// The data half, for bytes in memory and the end of the mount.
+    #[must_use]
+    pub fn data_plane(&self) -> &Arc<DataPlane> {
+        &self.core.plane
+    }
+
+    pub(crate) fn asked(&self, caller: &Caller) -> Asked {
+        Asked {
+            identity: self.core.identities.of(caller),
+            interrupt: caller.interrupt.clone(),
+            began: self.core.now(),
+        }
+    }
+
+    /// The inode that somebody holds a look-up of.
+    pub(crate) fn held(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
+        if id == self.root.id() {
+            return Ok(Arc::clone(&self.root));
+        }
+        self.held
+            .lock()
+            .get(&id)
+            .map(|held| Arc::clone(&held.inode))
+            .ok_or(Errno::STALE)
+    }
+
+    /// The same, if it can be a directory.
+    pub(crate) fn held_directory(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
+        let inode = self.held(id)?;
+        let kind = inode.facts().state.facts().map(|known| known.kind);
+        match kind {
+            Some(ObjectKind::Directory) | None => Ok(inode),
+            Some(ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special) => Err(Errno::NOTDIR),
+        }
+    }
+
+    /// Somebody is given a look-up of `inode`.
+    pub(crate) fn hold(&self, inode: &Arc<Inode>) {
+        let mut held = self.held.lock();
+        let entry = held.entry(inode.id()).or_insert_with(|| Held {
+            inode: Arc::clone(inode),
+            lookups: 0,
+        });
+        entry.lookups += 1;
+    }
+
+    pub(crate) fn count(&self, counter: ClientCounter) {
+        self.core.count(counter);
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,58 @@
+//! What a client is told when it is made.
+
+use std::sync::Arc;
+
+use curt_policy::CacheOptions;
+
+use crate::{
+    api::Observer,
+    data::DataOptions,
+    environment::{Background, Clock},
+};
+
+/// Bounds of a client's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Names that are known to be there, with the attributes and rights of what they lead to. The oldest used are forgotten
+    /// beyond it. What somebody holds a look-up of is not counted.
+    pub names: usize,
+    /// Names that are known to be missing, of all directories.
+    pub missing_names: usize,
+    /// Names that are known to be missing, of one directory.
+    pub missing_names_per_directory: usize,
+    /// Names kept of listed directories, beside the above.
+    pub listed_names: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            names: 1_000_000,
+            missing_names: 200_000,
+            missing_names_per_directory: 4096,
+            listed_names: 200_000,
+        }
+    }
+}
+
+/// What a client does, apart from whom it talks to.
+#[derive(Clone, Debug, Default)]
+pub struct Behaviour {
+    /// What is believed, and for how long.
+    pub cache: CacheOptions,
+    /// How data are moved.
+    pub data: DataOptions,
+    /// What is remembered at most.
+    pub limits: Limits,
+}
+
+/// What a client is given from outside.
+#[derive(Clone)]
+pub struct Environment {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Runs work that nobody waits for.
+    pub background: Arc<dyn Background>,
+    /// Is told what the client finds out by itself.
+    pub observer: Option<Arc<dyn Observer>>,
+}

@@ -1,0 +1,149 @@
+//! What everything of one mount shares: the options in force, the clocks, the counters, the way to the server.
+//!
+//! Owns no inode: inodes hold the core, never the other way round. Its locks are leaves: nothing else is locked under them.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime};
+use curt_trace::{ClientCounter, ClientCounters};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    api::Observer, config::Limits, credentials::Identities, data::DataPlane, environment::Clock,
+    inode::InodeRegistry, numbering::Numbering, plan::Wire,
+};
+
+/// File systems whose clocks are told apart; names in further ones are always taken for racy.
+const FILE_SYSTEMS_MAX: usize = 1024;
+
+/// The shared part of a mount.
+pub(crate) struct Core {
+    pub(crate) wire: Arc<Wire>,
+    pub(crate) plane: Arc<DataPlane>,
+    pub(crate) counters: Arc<ClientCounters>,
+    pub(crate) identities: Identities,
+    pub(crate) numbering: Numbering,
+    pub(crate) registry: InodeRegistry,
+    pub(crate) limits: Limits,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    clock: Arc<dyn Clock>,
+    /// Where the scale of [`Moment`]s begins: a second before the mount, so that a request can be dated before the first.
+    start: Instant,
+    options: RwLock<CacheOptions>,
+    server_clocks: Mutex<HashMap<u64, ServerClock>>,
+    time_step: Duration,
+}
+
+/// What a [`Core`] is made of.
+pub(crate) struct CoreParts {
+    pub(crate) wire: Arc<Wire>,
+    pub(crate) plane: Arc<DataPlane>,
+    pub(crate) counters: Arc<ClientCounters>,
+    pub(crate) identities: Identities,
+    pub(crate) root_fsid: u64,
+    pub(crate) limits: Limits,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: CacheOptions,
+    /// FSINFO's time_delta.
+    pub(crate) time_step: Duration,
+}
+
+impl Core {
+    pub(crate) fn new(parts: CoreParts) -> Arc<Self> {
+        let start = parts.clock.now();
+        Arc::new(Self {
+            wire: parts.wire,
+            plane: parts.plane,
+            counters: parts.counters,
+            identities: parts.identities,
+            numbering: Numbering::new(parts.root_fsid),
+            registry: InodeRegistry::default(),
+            limits: parts.limits,
+            observer: parts.observer,
+            start: start.checked_sub(Duration::from_secs(1)).unwrap_or(start),
+            clock: parts.clock,
+            options: RwLock::new(parts.options),
+            server_clocks: Mutex::default(),
+            time_step: parts.time_step,
+        })
+    }
+
+    /// The present.
+    pub(crate) fn now(&self) -> Moment {
+        self.moment(self.clock.now())
+    }
+
+    /// `instant` on the scale of this mount.
+    pub(crate) fn moment(&self, instant: Instant) -> Moment {
+        Moment::from_start(instant.saturating_duration_since(self.start))
+    }
+
+    /// The options in force.
+    pub(crate) fn options(&self) -> CacheOptions {
+        *self.options.read()
+    }
+
+    /// From now on these are in force.
+    pub(crate) fn set_options(&self, options: CacheOptions) {
+        *self.options.write() = options;
+    }
+
+    pub(crate) fn count(&self, counter: ClientCounter) {
+        self.counters.count(counter);
+    }
+
+    /// What is known of the clock by which file system `fsid` dates changes.
+    pub(crate) fn server_clock(&self, fsid: u64) -> ServerClock {
+        let clocks = self.server_clocks.lock();
+        clocks
+            .get(&fsid)
+            .copied()
+            .unwrap_or_else(|| ServerClock::new(self.time_step))
+    }
+
+    /// Takes in the ctime of a reply to a request that changed nothing.
+    pub(crate) fn learn_time(&self, fsid: u64, ctime: ServerTime, received_at: Moment) {
+        self.with_clock(fsid, |clock| clock.learn(ctime, received_at));
+    }
+
+    /// Takes in the ctime that a change of ours left.
+    pub(crate) fn learn_time_of_change(
+        &self,
+        fsid: u64,
+        ctime: ServerTime,
+        sent_at: Moment,
+        received_at: Moment,
+    ) {
+        self.with_clock(fsid, |clock| clock.learn_from_change(ctime, sent_at, received_at));
+    }
+
+    /// A name was found that was known to be missing under the same stamp.
+    pub(crate) fn proven_coarse(&self, fsid: u64) {
+        self.with_clock(fsid, ServerClock::proven_coarse);
+    }
+
+    fn with_clock(&self, fsid: u64, learn: impl FnOnce(&mut ServerClock)) {
+        let mut clocks = self.server_clocks.lock();
+        if clocks.len() < FILE_SYSTEMS_MAX || clocks.contains_key(&fsid) {
+            learn(
+                clocks
+                    .entry(fsid)
+                    .or_insert_with(|| ServerClock::new(self.time_step)),
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

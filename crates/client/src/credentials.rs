@@ -1,0 +1,174 @@
+//! Callers made small: one identity per uid, gid and set of groups.
+//!
+//! Owns the key of the AccessCache. Invariants: equal callers have one [`Identity`] while it is remembered; a number is never
+//! given to two different callers, so what was kept under a forgotten number is lost, never mistaken.
+
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use curt_rpc::auth::{Credential, GROUPS_MAX};
+use parking_lot::Mutex;
+
+use crate::{caller::Security, identity::Caller};
+
+/// Identities remembered at most; beyond it all are forgotten and numbered anew.
+const IDENTITIES_MAX: usize = 65_536;
+
+/// A caller as permissions know it.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// The key of cached answers about access.
+    pub(crate) number: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Sorted, each once.
+    pub(crate) groups: Arc<[u32]>,
+    /// How requests in its name are signed.
+    pub(crate) credential: Arc<Credential>,
+    /// The server once granted it less than mode bits do: mode bits do not judge it any more (A5).
+    disputed: AtomicBool,
+}
+
+impl Identity {
+    /// Whether mode bits may judge it: neither the superuser, whom the server may squash, nor one who has more groups than
+    /// AUTH_SYS carries, nor one with whom the server has disagreed.
+    pub(crate) fn can_be_judged_by_bits(&self) -> bool {
+        let fits = self.groups.iter().filter(|group| **group != self.gid).count() <= GROUPS_MAX;
+        self.uid != 0
+            && fits
+            && matches!(*self.credential, Credential::Sys(_))
+            && !self.disputed.load(Relaxed)
+    }
+
+    /// Mode bits do not judge it from now on; true the first time.
+    pub(crate) fn dispute(&self) -> bool {
+        !self.disputed.swap(true, Relaxed)
+    }
+}
+
+/// A caller's ids as they came, whatever their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ids {
+    uid: u32,
+    gid: u32,
+    groups: Arc<[u32]>,
+}
+
+impl Hash for Ids {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.uid, self.gid, &*self.groups).hash(state);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_ids: HashMap<Ids, Arc<Identity>>,
+    last: u32,
+}
+
+/// All identities of one mount.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    security: Security,
+    known: Mutex<Known>,
+}
+
+impl Identities {
+    pub(crate) fn new(security: Security) -> Self {
+        Self {
+            security,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The identity of `caller`.
+    pub(crate) fn of(&self, caller: &Caller) -> Arc<Identity> {
+        let asked = Ids {
+            uid: caller.uid,
+            gid: caller.gid,
+            groups: Arc::clone(&caller.groups),
+        };
+        let mut known = self.known.lock();
+        if let Some(identity) = known.by_ids.get(&asked) {
+            return Arc::clone(identity);
+        }
+        let mut groups = caller.groups.to_vec();
+        groups.sort_unstable();
+        groups.dedup();
+        let sorted = Ids {
+            groups: groups.into(),
+            ..asked.clone()
+        };
+        if known.by_ids.len() >= IDENTITIES_MAX {
+            known.by_ids.clear();
+        }
+        if let Some(identity) = known.by_ids.get(&sorted).map(Arc::clone) {
+            known.by_ids.insert(asked, Arc::clone(&identity));
+            return identity;
+        }
+        // 2^32 different callers would have to come by within one mount for a number to come again.
+        known.last = known.last.wrapping_add(1);
+        let identity = Arc::new(Identity {
+            number: known.last,
+            uid: caller.uid,
+            gid: caller.gid,
+            groups: Arc::clone(&sorted.groups),
+            credential: Arc::new(self.security.credential(caller)),
+            disputed: AtomicBool::new(false),
+        });
+        known.by_ids.insert(asked, Arc::clone(&identity));
+        known.by_ids.insert(sorted, Arc::clone(&identity));
+        identity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_groups_makes_no_difference_and_their_set_does() {
+        let identities = Identities::new(Security::sys());
+        let number = |groups: &[u32]| identities.of(&Caller::new(1, 2, groups)).number;
+        assert_eq!(number(&[3, 4, 4]), number(&[4, 3]));
+        assert_ne!(number(&[3, 4]), number(&[3]));
+        assert_ne!(identities.of(&Caller::new(9, 2, &[3])).number, number(&[3]));
+    }
+
+    #[test]
+    fn numbers_outlive_forgetting_without_being_given_twice() {
+        let identities = Identities::new(Security::sys());
+        let first = identities.of(&Caller::new(0, 0, &[])).number;
+        for uid in 1..=u32::try_from(IDENTITIES_MAX).expect("a small number") {
+            assert_ne!(identities.of(&Caller::new(uid, 0, &[])).number, first);
+        }
+        assert_ne!(
+            identities.of(&Caller::new(0, 0, &[])).number,
+            first,
+            "it was forgotten meanwhile"
+        );
+        assert!(identities.known.lock().by_ids.len() <= IDENTITIES_MAX);
+    }
+
+    #[test]
+    fn mode_bits_judge_neither_root_nor_who_has_many_groups() {
+        let identities = Identities::new(Security::sys());
+        let judged = |uid, groups: &[u32]| {
+            identities
+                .of(&Caller::new(uid, 7, groups))
+                .can_be_judged_by_bits()
+        };
+        let seventeen: Vec<u32> = (100..117).collect();
+        assert!(judged(1, &seventeen[..16]));
+        assert!(!judged(1, &seventeen));
+        assert!(!judged(0, &[]));
+        let nameless = Identities::new(Security::None);
+        assert!(!nameless.of(&Caller::new(1, 1, &[])).can_be_judged_by_bits());
+    }
+}

@@ -1,0 +1,146 @@
+//! What is known of an inode by its type: a directory's parent and listing, a link's text, who has a file open.
+//!
+//! Owns storage only; each part exists only where it is used, for there are as many inodes as known names.
+
+use std::sync::Arc;
+
+use curt_policy::{Epoch, Moment, NameLabel};
+
+use super::Inode;
+use crate::{credentials::Identity, listing::Listing};
+
+/// The part that depends on the type.
+#[derive(Debug, Default)]
+pub(crate) enum Kept {
+    #[default]
+    Nothing,
+    Directory(Box<Directory>),
+    Link(Box<LinkText>),
+    File(Box<OpenState>),
+}
+
+/// Of a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    /// What `..` leads to, learned under this directory's own contents.
+    pub(crate) parent: Option<(Arc<Inode>, NameLabel)>,
+    /// Its names in the server's order, as far as they were listed under one epoch.
+    pub(crate) listing: Option<Arc<Listing>>,
+    /// Names that listings gave since one of its children was asked about.
+    pub(crate) names_since_stat: u32,
+    /// Names that requests of ours are about to change, and whether two of them are about the same one.
+    changing: Vec<Changing>,
+    last_change: u64,
+}
+
+#[derive(Debug)]
+struct Changing {
+    number: u64,
+    name: Box<[u8]>,
+    is_alone: bool,
+}
+
+/// Of a symbolic link.
+#[derive(Debug)]
+pub(crate) struct LinkText {
+    pub(crate) text: Box<[u8]>,
+    pub(crate) epoch: Epoch,
+}
+
+/// Of a file that is or was open.
+#[derive(Debug, Default)]
+pub(crate) struct OpenState {
+    pub(crate) opens: u32,
+    pub(crate) write_opens: u32,
+    /// When it was last closed after writing.
+    pub(crate) closed_after_writing: Option<Moment>,
+    /// Who was first to open it since its cached data were last void (A4).
+    pub(crate) first_reader: Option<u32>,
+    /// The name that it has until its last close, having been removed while it was open.
+    pub(crate) silly: Option<SillyName>,
+}
+
+/// A name that stands for a removed file.
+#[derive(Debug, Clone)]
+pub(crate) struct SillyName {
+    /// Who removed it.
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) directory: Arc<Inode>,
+    pub(crate) name: Box<[u8]>,
+}
+
+impl Kept {
+    pub(crate) fn directory(&mut self) -> &mut Directory {
+        if !matches!(self, Self::Directory(_)) {
+            *self = Self::Directory(Box::default());
+        }
+        match self {
+            Self::Directory(directory) => directory,
+            Self::Nothing | Self::Link(_) | Self::File(_) => unreachable!("it was just made a directory"),
+        }
+    }
+
+    pub(crate) fn file(&mut self) -> &mut OpenState {
+        if !matches!(self, Self::File(_)) {
+            *self = Self::File(Box::default());
+        }
+        match self {
+            Self::File(file) => file,
+            Self::Nothing | Self::Link(_) | Self::Directory(_) => unreachable!("it was just made a file"),
+        }
+    }
+
+    /// The open state, if there ever was one.
+    pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Nothing | Self::Link(_) | Self::Directory(_) => None,
+        }
+    }
+}
+
+impl Directory {
+    /// A request that changes `name` is about to be sent; gives what [`Self::end_change`] wants.
+    pub(crate) fn begin_change(&mut self, name: &[u8]) -> u64 {
+        let mut is_alone = true;
+        for other in self.changing.iter_mut().filter(|other| *other.name == *name) {
+            other.is_alone = false;
+            is_alone = false;
+        }
+        self.last_change += 1;
+        let number = self.last_change;
+        self.changing.push(Changing {
+            number,
+            name: name.into(),
+            is_alone,
+        });
+        number
+    }
+
+    /// It ended; whether no other one of ours was about the same name meanwhile.
+    pub(crate) fn end_change(&mut self, number: u64) -> bool {
+        let Some(index) = self.changing.iter().position(|change| change.number == number) else {
+            return false;
+        };
+        self.changing.swap_remove(index).is_alone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_one_name_that_overlap_know_of_each_other() {
+        let mut directory = Directory::default();
+        let first = directory.begin_change(b"a");
+        let other = directory.begin_change(b"b");
+        let second = directory.begin_change(b"a");
+        assert!(!directory.end_change(first));
+        assert!(!directory.end_change(second));
+        assert!(directory.end_change(other));
+        let alone = directory.begin_change(b"a");
+        assert!(directory.end_change(alone));
+        assert!(!directory.end_change(alone), "each ends once");
+    }
+}

@@ -1,0 +1,362 @@
+//! Inodes: what is known of one object of the server.
+//!
+//! Owns an object's attributes with their age, the answers about access to it, what is known of it as a directory, link or
+//! open file, and its data. Invariants: whatever a reply says of an object comes in through [`Inode::absorb`] or
+//! [`Inode::end_mutation`], and there alone is decided what it makes void; the facts' mutex is never held across a request,
+//! a callback or another inode's; under it only the data half's own locks are taken.
+
+mod answers;
+mod flight;
+mod kinds;
+mod owner;
+mod registry;
+pub(crate) mod words;
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use curt_policy::{
+    Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Freshness, Moment, Mutation,
+    Report, Rights, access, access::AccessView, attributes::decide_getattr,
+};
+use curt_proto::nfs3::FileHandle;
+use curt_trace::ClientCounter;
+use parking_lot::{Mutex, MutexGuard};
+
+pub(crate) use flight::Flight;
+pub(crate) use kinds::{Kept, LinkText, SillyName};
+pub(crate) use registry::InodeRegistry;
+
+use crate::{
+    core::Core,
+    credentials::Identity,
+    data::FileData,
+    identity::InodeId,
+    plan::{Attributes, Wcc},
+};
+use answers::Answers;
+use words::Rest;
+
+/// An object of the server, as far as it is known.
+pub(crate) struct Inode {
+    id: InodeId,
+    handle: FileHandle,
+    core: Arc<Core>,
+    facts: Mutex<InodeFacts>,
+    data: OnceLock<Box<FileData>>,
+}
+
+/// What changes of an inode.
+#[derive(Debug, Default)]
+pub(crate) struct InodeFacts {
+    pub(crate) state: AttributeState,
+    rest: Option<Rest>,
+    answers: Answers,
+    /// What is known of it by its type.
+    pub(crate) kept: Kept,
+    /// A request for attributes that others may wait for.
+    pub(crate) flight: Option<Arc<Flight>>,
+    /// The server said that the handle leads nowhere.
+    pub(crate) stale: bool,
+    /// The server and the mode bits disagreed: they do not judge access to this object any more (A5).
+    bits_disputed: bool,
+    /// Counts how often copies that others keep of the data became void, and up to which count they were dropped.
+    pub(crate) copies_void: u32,
+    pub(crate) copies_dropped: u32,
+}
+
+impl Inode {
+    pub(crate) fn new(id: InodeId, handle: FileHandle, core: Arc<Core>) -> Self {
+        Self {
+            id,
+            handle,
+            core,
+            facts: Mutex::default(),
+            data: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> InodeId {
+        self.id
+    }
+
+    pub(crate) fn handle(&self) -> &FileHandle {
+        &self.handle
+    }
+
+    pub(crate) fn facts(&self) -> MutexGuard<'_, InodeFacts> {
+        self.facts.lock()
+    }
+
+    /// Its data, made when first asked for.
+    pub(crate) fn data(&self) -> &FileData {
+        self.data.get_or_init(|| Box::new(self.core.plane.new_file()))
+    }
+
+    /// Its data, if any were ever asked for.
+    pub(crate) fn data_if_any(&self) -> Option<&FileData> {
+        self.data.get().map(|data| &**data)
+    }
+
+    /// Takes attributes from a reply to a request that changed nothing.
+    pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
+        let received_at = self.core.now();
+        let options = self.core.options();
+        self.core
+            .learn_time(attributes.fsid, words::server_time(attributes.ctime), received_at);
+        let mut facts = self.facts.lock();
+        let was_known = facts.state.facts().is_some();
+        let report = Report {
+            facts: words::facts(attributes),
+            sent_at,
+            received_at,
+        };
+        let absorbed = facts.state.absorb(report, &options);
+        self.take(facts, Some(attributes), absorbed, was_known)
+    }
+
+    /// A request of ours that may change the object is about to be sent. Each call is answered by one of
+    /// [`Self::end_mutation`].
+    pub(crate) fn begin_mutation(&self) {
+        self.facts.lock().state.begin_mutation();
+    }
+
+    /// It ended, however it did. Empty `wcc` if no reply came.
+    pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
+        let received_at = self.core.now();
+        let options = self.core.options();
+        if let Some(after) = &wcc.after {
+            let ctime = words::server_time(after.ctime);
+            // Only a change that happened leaves the server's present; a refusal shows an old ctime, which is no later.
+            match wcc.before {
+                Some(before) if before.ctime != after.ctime => {
+                    self.core
+                        .learn_time_of_change(after.fsid, ctime, sent_at, received_at);
+                }
+                Some(_) | None => self.core.learn_time(after.fsid, ctime, received_at),
+            }
+        }
+        let mut facts = self.facts.lock();
+        let was_known = facts.state.facts().is_some();
+        let mutation = Mutation {
+            before: wcc.before.as_ref().map(words::before),
+            after: wcc.after.as_ref().map(words::facts),
+            sent_at,
+            received_at,
+        };
+        let absorbed = facts.state.absorb_mutation(mutation, &options);
+        self.take(facts, wcc.after.as_ref(), absorbed, was_known)
+    }
+
+    /// A change of ours left these attributes that cannot have touched the data (another link). Where size and mtime are those
+    /// that were known, what is cached of the data is still good.
+    pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
+        self.begin_mutation();
+        let before = self.facts.lock().state.facts().and_then(|known| {
+            let curt_policy::Stamp::Times { mtime, ctime } = known.stamp else {
+                return None;
+            };
+            let is_same = known.size == after.size && mtime == words::server_time(after.mtime);
+            is_same.then(|| words::plan_before(known.size, mtime, ctime))
+        });
+        let _ = self.end_mutation(
+            &Wcc {
+                before,
+                after: Some(*after),
+            },
+            sent_at,
+        );
+    }
+
+    /// Does what the verdict about a reply's attributes demands.
+    fn take(
+        &self,
+        mut facts: MutexGuard<'_, InodeFacts>,
+        attributes: Option<&Attributes>,
+        absorbed: Absorbed,
+        was_known: bool,
+    ) -> Absorbed {
+        match attributes {
+            Some(attributes) if absorbed.adopted => facts.rest = Some(Rest::of(attributes)),
+            Some(_) => self.core.count(ClientCounter::AttrStaleReply),
+            None => {}
+        }
+        if !(absorbed.contents_changed && was_known) {
+            return absorbed;
+        }
+        facts.copies_void = facts.copies_void.wrapping_add(1);
+        if let Some(data) = self.data_if_any() {
+            if data.pages_since().is_some() {
+                self.core.count(ClientCounter::DataInvalidated);
+            }
+            data.invalidate();
+        }
+        drop(facts);
+        if let Some(observer) = &self.core.observer {
+            observer.contents_changed(self.id);
+        }
+        absorbed
+    }
+
+    /// The attributes that are known, however old, with our own inode number and the size that programs here must see.
+    pub(crate) fn attributes(&self) -> Option<Attributes> {
+        let facts = self.facts.lock();
+        self.attributes_in(&facts)
+    }
+
+    pub(crate) fn attributes_in(&self, facts: &InodeFacts) -> Option<Attributes> {
+        let mut attributes = facts.rest.as_ref()?.with(&facts.state.facts()?);
+        attributes.fileid = self.core.numbering.number(attributes.fsid, attributes.fileid);
+        if let Some(data) = self.data_if_any() {
+            attributes.size = data.local_size(attributes.size);
+        }
+        Some(attributes)
+    }
+
+    /// The server's file system that it is in, by the attributes that are known.
+    pub(crate) fn fsid(&self) -> Option<u64> {
+        self.facts.lock().rest.map(|rest| rest.fsid)
+    }
+
+    /// Whether bytes written here are not yet with the server.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.data_if_any().is_some_and(FileData::has_unsent)
+    }
+
+    /// The server said that the handle leads nowhere: names that lead here are not served any more.
+    pub(crate) fn mark_stale(&self) {
+        let now = self.core.now();
+        let mut facts = self.facts.lock();
+        facts.stale = true;
+        facts.state.doubt(now);
+        facts.state.dispute_contents();
+    }
+
+    /// Believe no attributes that are known now: something that happened changed them.
+    pub(crate) fn doubt(&self) {
+        let now = self.core.now();
+        self.facts.lock().state.doubt(now);
+    }
+
+    /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that another one fetched.
+    pub(crate) fn access_view(
+        &self,
+        facts: &InodeFacts,
+        identity: &Identity,
+        is_foreign: bool,
+        now: Moment,
+    ) -> AccessView {
+        let bits = match facts.state.facts() {
+            Some(known) if !facts.bits_disputed && identity.can_be_judged_by_bits() => {
+                access::local_verdict(&known, credential(identity))
+            }
+            Some(_) | None => None,
+        };
+        let entry = facts.answers.find(identity.number);
+        let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
+        AccessView {
+            local: bits,
+            entry,
+            foreign_data: is_foreign,
+        }
+    }
+
+    /// Takes what ACCESS said to `identity`, the reply's attributes having been absorbed.
+    pub(crate) fn absorb_answer(&self, identity: &Identity, asked: Rights, granted: Rights, sent_at: Moment) {
+        let mut facts = self.facts.lock();
+        let bits = facts
+            .state
+            .facts()
+            .and_then(|known| access::local_verdict(&known, credential(identity)));
+        let lesson = bits.filter(|_| identity.can_be_judged_by_bits());
+        let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
+        match lesson {
+            Some(access::Lesson::ServerGrantsMore) => facts.bits_disputed = true,
+            Some(access::Lesson::ServerGrantsLess) => {
+                facts.bits_disputed = true;
+                if identity.dispute() {
+                    let (uid, gid) = (identity.uid, identity.gid);
+                    tracing::info!(
+                        uid,
+                        gid,
+                        "the server grants less than mode bits do: it is asked for this user from now on"
+                    );
+                }
+            }
+            Some(access::Lesson::Agree) | None => {}
+        }
+        let rights = facts.state.rights();
+        let former = facts.answers.find(identity.number);
+        self.keep_answer(
+            &mut facts,
+            identity,
+            AccessEntry::absorb(former, asked, granted, rights, sent_at),
+        );
+    }
+
+    /// A request of `identity` succeeded that takes these rights.
+    pub(crate) fn prove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
+        let mut facts = self.facts.lock();
+        let former = facts.answers.find(identity.number);
+        let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
+        self.keep_answer(&mut facts, identity, entry);
+    }
+
+    /// The server refused `identity` what a former answer or the mode bits allowed.
+    pub(crate) fn disprove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
+        let mut facts = self.facts.lock();
+        facts.state.dispute_rights();
+        let epoch = facts.state.rights();
+        self.keep_answer(
+            &mut facts,
+            identity,
+            AccessEntry::absorb(None, rights, Rights::NONE, epoch, sent_at),
+        );
+    }
+
+    fn keep_answer(&self, facts: &mut InodeFacts, identity: &Identity, entry: AccessEntry) {
+        if facts.answers.keep(identity.number, entry) {
+            self.core.count(ClientCounter::AccessEvict);
+        }
+    }
+}
+
+impl InodeFacts {
+    /// How good the attributes are for an operation that began at `began`.
+    pub(crate) fn freshness(&self, began: Moment, now: Moment, options: &CacheOptions) -> Freshness {
+        self.state.freshness(began, now, options)
+    }
+
+    /// Whether they may be served to such an operation as they are (there being no unsent data).
+    pub(crate) fn can_be_served(&self, began: Moment, now: Moment, options: &CacheOptions) -> bool {
+        let decision = decide_getattr(self.freshness(began, now, options), false, options);
+        decision == curt_policy::attributes::GetattrDecision::Serve
+    }
+
+    /// The contents' epoch, if what is known fits together.
+    pub(crate) fn contents(&self) -> Option<Epoch> {
+        self.state.contents()
+    }
+}
+
+fn credential(identity: &Identity) -> Credential<'_> {
+    Credential {
+        uid: identity.uid,
+        gid: identity.gid,
+        groups: &identity.groups,
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        self.core.registry.forget(&self.handle);
+    }
+}
+
+impl fmt::Debug for Inode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Inode").field(&self.id).finish()
+    }
+}

@@ -1,0 +1,53 @@
+//! An inode as the data half sees it.
+
+use std::time::Instant;
+
+use curt_proto::nfs3::FileHandle;
+
+use super::Inode;
+use crate::{
+    data::{DataOwner, FileData},
+    plan::{Attributes, Wcc},
+};
+
+impl DataOwner for Inode {
+    fn handle(&self) -> FileHandle {
+        self.handle
+    }
+
+    fn data(&self) -> &FileData {
+        self.data()
+    }
+
+    fn believed_size(&self) -> Option<u64> {
+        let now = self.core.now();
+        let options = self.core.options();
+        let facts = self.facts();
+        // Nothing is asked about the moment at which the reader began: read(2) believes attributes for their lifetime.
+        let believed = facts.can_be_served(now, now, &options);
+        believed
+            .then(|| facts.state.facts().map(|known| known.size))
+            .flatten()
+    }
+
+    fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant) {
+        if let Some(attributes) = attributes {
+            let _ = self.absorb(attributes, self.core.moment(sent_at));
+        }
+    }
+
+    fn begin_write(&self) {
+        self.begin_mutation();
+    }
+
+    fn absorb_write(&self, wcc: &Wcc, sent_at: Instant) {
+        let _ = self.end_mutation(wcc, self.core.moment(sent_at));
+    }
+
+    fn label(&self) -> String {
+        match self.attributes() {
+            Some(attributes) => format!("inode {}", attributes.fileid),
+            None => format!("object {}", self.id.0),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! One inode per handle: finds the inode of a handle as long as anybody holds it.
+//!
+//! Owns weak references only: what keeps an inode alive is a name in the DentryCache, a look-up that somebody holds, an open
+//! file, or a running operation. Invariant: two living inodes of one mount never have the same handle. Handles are found by
+//! a keyed hash of 64 bits, which a server cannot aim at; two handles with one hash are still told apart.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use curt_proto::nfs3::FileHandle;
+use parking_lot::Mutex;
+
+use super::Inode;
+use crate::{core::Core, identity::InodeId};
+
+/// All living inodes of one mount.
+#[derive(Debug)]
+pub(crate) struct InodeRegistry {
+    hasher: RandomState,
+    known: Mutex<Known>,
+    last: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_hash: HashMap<u64, Weak<Inode>>,
+    /// Inodes whose hash another living one had first.
+    collided: Vec<Weak<Inode>>,
+}
+
+impl Default for InodeRegistry {
+    fn default() -> Self {
+        let last = AtomicU64::new(InodeId::ROOT.0 - 1);
+        Self {
+            hasher: RandomState::new(),
+            known: Mutex::default(),
+            last,
+        }
+    }
+}
+
+impl InodeRegistry {
+    fn hash(&self, handle: &FileHandle) -> u64 {
+        self.hasher.hash_one(handle)
+    }
+
+    /// The inode of `handle`, made if there is none.
+    pub(crate) fn inode(&self, core: &Arc<Core>, handle: &FileHandle) -> Arc<Inode> {
+        let hash = self.hash(handle);
+        // An inode that is let go takes the lock below: whatever is found and not returned outlives it.
+        let mut passed_over = Vec::new();
+        let mut known = self.known.lock();
+        let first = known.by_hash.get(&hash).and_then(Weak::upgrade);
+        match first {
+            Some(inode) if inode.handle() == handle => inode,
+            Some(other) => {
+                passed_over.push(other);
+                for inode in known.collided.iter().filter_map(Weak::upgrade) {
+                    if inode.handle() == handle {
+                        return inode;
+                    }
+                    passed_over.push(inode);
+                }
+                let made = self.make(core, handle);
+                known.collided.push(Arc::downgrade(&made));
+                drop(known);
+                made
+            }
+            None => {
+                let made = self.make(core, handle);
+                known.by_hash.insert(hash, Arc::downgrade(&made));
+                made
+            }
+        }
+    }
+
+    fn make(&self, core: &Arc<Core>, handle: &FileHandle) -> Arc<Inode> {
+        let id = InodeId(self.last.fetch_add(1, Relaxed) + 1);
+        Arc::new(Inode::new(id, *handle, Arc::clone(core)))
+    }
+
+    /// An inode with this handle is gone.
+    pub(super) fn forget(&self, handle: &FileHandle) {
+        let hash = self.hash(handle);
+        let mut known = self.known.lock();
+        if known
+            .by_hash
+            .get(&hash)
+            .is_some_and(|inode| inode.strong_count() == 0)
+        {
+            known.by_hash.remove(&hash);
+        }
+        if !known.collided.is_empty() {
+            known.collided.retain(|inode| inode.strong_count() > 0);
+        }
+    }
+
+    /// How many inodes live.
+    pub(crate) fn len(&self) -> usize {
+        let known = self.known.lock();
+        known.by_hash.len() + known.collided.len()
+    }
+}

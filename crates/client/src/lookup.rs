@@ -1,0 +1,427 @@
+//! From a name to what it leads to.
+//!
+//! Owns LOOKUP: when it is sent, and what its reply teaches. Policy decides, the DentryCache keeps.
+
+use std::{sync::Arc, time::Duration};
+
+use curt_policy::{
+    AccessDecision, Moment, NameDecision, NameIntent, NameLabel, NameView, Rights, Ticket, kernel,
+    names::{self, Entry as Known, Found as Said, Learned, LookupWhy, Wanted, decide_lookup},
+};
+use curt_proto::nfs3::Status;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::{
+    api::{Entry, Found},
+    asking::ROUNDS_MAX,
+    client::{Asked, Client},
+    errno,
+    identity::{Caller, InodeId},
+    inode::Inode,
+    names::Kept,
+    plan::v3,
+};
+
+/// What a name leads to, and how that was learned if it was kept.
+#[derive(Debug)]
+pub(crate) enum Resolved {
+    Object(Arc<Inode>, Option<NameLabel>),
+    Missing(Option<NameLabel>),
+}
+
+/// What a look-up is to do next.
+enum Step {
+    Serve(Resolved),
+    Revalidate,
+    AskAccess(curt_policy::AskWhy),
+    Deny,
+    Lookup(LookupWhy, Option<Kept>),
+}
+
+impl Client {
+    /// What `name` in `directory` leads to. A [`Entry::Positive`] holds one look-up of the object. Its attributes are as old as
+    /// the rules of the mount's options allow for a name; `attributes_valid` is zero if stat(2) would have to ask.
+    ///
+    /// `.` and `..` are answered too; `..` of the root is the root.
+    ///
+    /// # Errors
+    /// EACCES if the caller may not search the directory, ENAMETOOLONG, ENOTDIR, ESTALE, those of LOOKUP.
+    pub fn lookup(&self, caller: &Caller, directory: InodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let directory = self.held_directory(directory)?;
+        let asked = self.asked(caller);
+        self.note_stat(&directory);
+        match self.resolve(&asked, &directory, name)? {
+            Resolved::Object(inode, label) => self.found(&directory, &inode, label).map(Entry::Positive),
+            Resolved::Missing(label) => Ok(Entry::Negative {
+                entry_valid: self.name_lifetime(&directory, Known::Negative, label),
+            }),
+        }
+    }
+
+    /// What is told of an object that was found; holds a look-up of it.
+    pub(crate) fn found(
+        &self,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        label: Option<NameLabel>,
+    ) -> Result<Found, Errno> {
+        let entry_valid = self.name_lifetime(directory, Known::Positive, label);
+        let (attributes, attributes_valid) = {
+            let now = self.core.now();
+            let options = self.core.options();
+            let facts = inode.facts();
+            let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
+            (
+                attributes,
+                kernel::attribute_lifetime(&facts.state, now, &options),
+            )
+        };
+        // Times and size of what is not sent yet are the server's to tell: stat has to come back.
+        let attributes_valid = if inode.has_unsent() {
+            Duration::ZERO
+        } else {
+            attributes_valid
+        };
+        self.hold(inode);
+        Ok(Found {
+            id: inode.id(),
+            attributes,
+            entry_valid,
+            attributes_valid,
+        })
+    }
+
+    fn name_lifetime(&self, directory: &Inode, known: Known, label: Option<NameLabel>) -> Duration {
+        let Some(label) = label else { return Duration::ZERO };
+        let now = self.core.now();
+        let options = self.core.options();
+        let clock = self.core.server_clock(directory.fsid().unwrap_or(0));
+        let facts = directory.facts();
+        kernel::name_lifetime((known, label), &facts.state, &clock, now, &options)
+    }
+
+    /// A child of `directory` was asked about: listings with attributes are worth while.
+    fn note_stat(&self, directory: &Inode) {
+        if let crate::inode::Kept::Directory(kept) = &mut directory.facts().kept {
+            kept.names_since_stat = 0;
+        }
+    }
+
+    /// Finds what `name` leads to, from memory where that is allowed.
+    pub(crate) fn resolve(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Resolved, Errno> {
+        self.check_name(name)?;
+        if name == b"." {
+            self.require(asked, directory, Rights::LOOKUP)?;
+            self.count(ClientCounter::DotHit);
+            return Ok(Resolved::Object(Arc::clone(directory), None));
+        }
+        if name == b".." && Arc::ptr_eq(directory, &self.root) {
+            self.require(asked, directory, Rights::LOOKUP)?;
+            self.count(ClientCounter::DotdotHit);
+            return Ok(Resolved::Object(Arc::clone(directory), None));
+        }
+        let mut why = None;
+        for _ in 0..ROUNDS_MAX {
+            match self.next_step(asked, directory, name) {
+                Step::Serve(resolved) => {
+                    self.count_allowed(asked, directory, Rights::LOOKUP, why);
+                    return Ok(resolved);
+                }
+                Step::Deny => {
+                    self.count_denied(why);
+                    return Err(Errno::ACCESS);
+                }
+                Step::Revalidate => {
+                    self.count(ClientCounter::DirGetattrForName);
+                    self.revalidate(asked, directory)?;
+                }
+                Step::AskAccess(reason) => {
+                    self.ask_access(asked, directory, reason)?;
+                    why = Some(reason);
+                }
+                Step::Lookup(reason, former) => {
+                    self.count_lookup(reason, former.as_ref());
+                    return self.ask_name(asked, directory, name, former);
+                }
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    /// Refuses names that no directory can hold.
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), Errno> {
+        let name_max = match self.path_limits.name_max {
+            0 => 255,
+            name_max => name_max,
+        };
+        if name.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return Err(Errno::INVAL);
+        }
+        if u32::try_from(name.len()).map_or(true, |length| length > name_max) {
+            return Err(Errno::NAMETOOLONG);
+        }
+        Ok(())
+    }
+
+    /// What is kept of `name`.
+    fn kept(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
+        if name == b".." {
+            let facts = directory.facts();
+            let crate::inode::Kept::Directory(kept) = &facts.kept else {
+                return None;
+            };
+            let (parent, label) = kept.parent.as_ref()?;
+            return Some(Kept {
+                child: Some(Arc::clone(parent)),
+                label: *label,
+            });
+        }
+        let kept = self.names.find(directory.id(), name)?;
+        if kept.child.as_ref().is_some_and(|child| child.facts().stale) {
+            // The server said that this object is gone; its name may lead to another one by now.
+            self.count(ClientCounter::StaleRetry);
+            self.names.forget(directory.id(), name);
+            return None;
+        }
+        Some(kept)
+    }
+
+    fn next_step(&self, asked: &Asked, directory: &Inode, name: &[u8]) -> Step {
+        let kept = self.kept(directory, name);
+        let options = self.core.options();
+        let clock = self.core.server_clock(directory.fsid().unwrap_or(0));
+        let decision = {
+            let wanted = Wanted {
+                began: asked.began,
+                now: self.core.now(),
+            };
+            let facts = directory.facts();
+            let view = match &kept {
+                Some(kept) => {
+                    let known = if kept.child.is_some() {
+                        Known::Positive
+                    } else {
+                        Known::Negative
+                    };
+                    NameView::of((known, kept.label), &facts.state, &clock, wanted, &options)
+                }
+                None => NameView::absent(&facts.state, wanted, &options),
+            };
+            decide_lookup(&view, NameIntent::Use, &options)
+        };
+        let may_search = || self.access_decision(asked, directory, Rights::LOOKUP, false);
+        match (decision, kept) {
+            (NameDecision::ServePositive | NameDecision::ServeNegative, Some(kept)) => match may_search() {
+                AccessDecision::Allow => {
+                    self.count_hit(name, kept.child.is_some());
+                    Step::Serve(match kept.child {
+                        Some(child) => Resolved::Object(child, Some(kept.label)),
+                        None => Resolved::Missing(Some(kept.label)),
+                    })
+                }
+                AccessDecision::Deny => Step::Deny,
+                AccessDecision::Revalidate => Step::Revalidate,
+                AccessDecision::Ask(why) => Step::AskAccess(why),
+            },
+            // An answer about access brings the directory's attributes as well.
+            (NameDecision::RevalidateDirectory, _) => match may_search() {
+                AccessDecision::Ask(why) => Step::AskAccess(why),
+                AccessDecision::Deny => Step::Deny,
+                AccessDecision::Allow | AccessDecision::Revalidate => Step::Revalidate,
+            },
+            (NameDecision::Lookup(why), kept) => Step::Lookup(why, kept),
+            (
+                NameDecision::ServePositive | NameDecision::ServeNegative | NameDecision::LeaveToServer,
+                kept,
+            ) => Step::Lookup(LookupWhy::Unknown, kept),
+        }
+    }
+
+    fn count_hit(&self, name: &[u8], is_present: bool) {
+        self.count(match (name, is_present) {
+            (b"..", _) => ClientCounter::DotdotHit,
+            (_, true) => ClientCounter::PosHit,
+            (_, false) => ClientCounter::NegHit,
+        });
+    }
+
+    fn count_lookup(&self, why: LookupWhy, former: Option<&Kept>) {
+        let was_missing = former.map(|kept| kept.child.is_none());
+        self.count(match (was_missing, why) {
+            (None, _) => ClientCounter::PosMiss,
+            (Some(false), _) => ClientCounter::PosStale,
+            (Some(true), LookupWhy::Racy) => ClientCounter::NegRacyRequery,
+            (Some(true), LookupWhy::TooOld) => ClientCounter::NegExpire,
+            (Some(true), LookupWhy::DirectoryChanged) => ClientCounter::NegPurgeDirchange,
+            (Some(true), LookupWhy::Unknown) => ClientCounter::NegMiss,
+        });
+    }
+
+    /// Sends LOOKUP. `former` is what was kept of the name.
+    pub(crate) fn ask_name(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        former: Option<Kept>,
+    ) -> Result<Resolved, Errno> {
+        let ticket = directory.facts().state.ticket();
+        let answer =
+            v3::lookup(&self.core.wire, asked.asker(), directory.handle(), name).map_err(errno::of_call)?;
+        let sent_at = self.core.moment(answer.sent_at);
+        let adopted = answer
+            .about
+            .as_ref()
+            .is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
+        let learning = Learning {
+            directory,
+            name,
+            ticket,
+            adopted,
+            sent_at,
+        };
+        match answer.outcome {
+            Ok(found) => {
+                directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
+                let inode = self.core.registry.inode(&self.core, &found.handle);
+                inode.facts().stale = false;
+                match &found.attributes {
+                    Some(attributes) => {
+                        let _ = inode.absorb(attributes, sent_at);
+                    }
+                    None => self.ask_attributes(asked, &inode)?,
+                }
+                let label = self.learn(&learning, Some(&inode));
+                self.note_false_negative(directory, former.as_ref(), label);
+                Ok(Resolved::Object(inode, label))
+            }
+            Err(Status::Noent) => {
+                directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
+                self.count(ClientCounter::NegMiss);
+                Ok(Resolved::Missing(self.learn(&learning, None)))
+            }
+            Err(status) => {
+                self.note_refusal(asked, directory, status, Rights::LOOKUP, sent_at);
+                Err(self.refused(directory, status))
+            }
+        }
+    }
+
+    /// Keeps what a LOOKUP said, if it may be kept.
+    fn learn(&self, learning: &Learning<'_>, child: Option<&Arc<Inode>>) -> Option<NameLabel> {
+        let Learning {
+            directory,
+            name,
+            ticket,
+            adopted,
+            sent_at,
+        } = *learning;
+        let said = if child.is_some() {
+            Said::Object
+        } else {
+            Said::Nothing
+        };
+        let learned = names::learn(said, ticket, &directory.facts().state, adopted, sent_at);
+        if child.is_none() && learned == Learned::Drop {
+            self.count(ClientCounter::NegRejectRace);
+        }
+        self.keep_learned(directory, name, child, learned)
+    }
+
+    /// Does what policy says about a name that was learned.
+    pub(crate) fn keep_learned(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        learned: Learned,
+    ) -> Option<NameLabel> {
+        let label = match learned {
+            Learned::Positive(label) | Learned::Negative(label) => label,
+            Learned::Drop => {
+                self.forget_name(directory, name);
+                return None;
+            }
+            Learned::Leave => return None,
+        };
+        if name == b".." {
+            directory.facts().kept.directory().parent = child.map(|parent| (Arc::clone(parent), label));
+            return Some(label);
+        }
+        if let Some(child) = child {
+            self.learn_parent(directory, child, label.sent_at);
+        }
+        self.names.keep(
+            directory.id(),
+            name,
+            Kept {
+                child: child.map(Arc::clone),
+                label,
+            },
+        );
+        Some(label)
+    }
+
+    /// Forgets what is kept of `name`.
+    pub(crate) fn forget_name(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
+        if name == b".." {
+            if let crate::inode::Kept::Directory(kept) = &mut directory.facts().kept {
+                kept.parent = None;
+            }
+            return None;
+        }
+        self.names.forget(directory.id(), name)
+    }
+
+    /// A directory that was found below `directory` leads back to it by `..` (N10).
+    fn learn_parent(&self, directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
+        if Arc::ptr_eq(directory, child) || Arc::ptr_eq(child, &self.root) {
+            return;
+        }
+        let mut facts = child.facts();
+        let is_directory = facts
+            .state
+            .facts()
+            .is_some_and(|known| known.kind == curt_policy::ObjectKind::Directory);
+        if let (true, Some(epoch)) = (is_directory, facts.contents()) {
+            let label = NameLabel { epoch, sent_at };
+            let former = facts
+                .kept
+                .directory()
+                .parent
+                .replace((Arc::clone(directory), label));
+            drop(facts);
+            drop(former);
+        }
+    }
+
+    /// A name that was missing under the very stamp under which it is there: the server's clock is coarser than believed.
+    fn note_false_negative(&self, directory: &Inode, former: Option<&Kept>, label: Option<NameLabel>) {
+        let was_missing = former
+            .filter(|kept| kept.child.is_none())
+            .map(|kept| kept.label.epoch);
+        if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
+            self.count(ClientCounter::NegFalse);
+            self.core.proven_coarse(directory.fsid().unwrap_or(0));
+        }
+    }
+}
+
+/// What a LOOKUP's reply is judged by.
+#[derive(Clone, Copy)]
+struct Learning<'a> {
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
+    ticket: Ticket,
+    adopted: bool,
+    sent_at: Moment,
+}

@@ -1,0 +1,273 @@
+//! CREATE, MKDIR, SYMLINK and MKNOD: new names for new objects.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use curt_proto::nfs3::Status;
+use curt_rpc::client::CallError;
+use rustix::io::Errno;
+
+use super::Ended;
+use crate::{
+    api::{Found, OpenFlags, Opened},
+    client::{Asked, Client},
+    identity::{Caller, InodeId},
+    inode::Inode,
+    lookup::Resolved,
+    plan::{Answer, CreateHow, Created, Node, SetAttributes, SetTime, Wcc, v3},
+};
+
+impl Client {
+    /// Makes `name` in `directory` if it is not there, and opens it: open(2) with O_CREAT. `mode` is what the file gets if it
+    /// is made (umask applied already). With [`OpenFlags::exclusive`] the name must be new.
+    ///
+    /// # Errors
+    /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE; those of [`Client::open`] if the file was there.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Found, Opened), Errno> {
+        let directory = self.held_directory(directory)?;
+        let asked = self.asked(caller);
+        self.check_new_name(name)?;
+        let set = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        let made = if flags.exclusive {
+            self.create_exclusive(&asked, &directory, name, set)
+        } else {
+            // Guarded, not unchecked: a file that is there already must not be given this mode.
+            self.make(&asked, &directory, name, |place| {
+                v3::create(
+                    &self.core.wire,
+                    asked.asker(),
+                    place,
+                    name,
+                    &CreateHow::Guarded(set),
+                )
+            })
+        };
+        match made {
+            Ok((inode, ended)) => {
+                let found = self.found_made(&directory, name, &inode, ended)?;
+                // Whoever makes a file may use it as asked, whatever its mode says.
+                Ok((
+                    found,
+                    self.opened(
+                        &asked,
+                        &inode,
+                        OpenFlags {
+                            truncate: false,
+                            ..flags
+                        },
+                    ),
+                ))
+            }
+            Err(Errno::EXIST) if !flags.exclusive => {
+                // It was there, or our own request was executed twice: the name is looked up at the server, since what led
+                // here was the belief that it was missing.
+                match self.ask_name(&asked, &directory, name, None)? {
+                    Resolved::Object(inode, label) => {
+                        let opened = self.open_inode(&asked, &inode, flags)?;
+                        Ok((self.found(&directory, &inode, label)?, opened))
+                    }
+                    Resolved::Missing(_) => Err(Errno::NOENT),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// O_EXCL: the server keeps a verifier with the new file, by which a repeated request is known.
+    fn create_exclusive(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        set: SetAttributes,
+    ) -> Result<(Arc<Inode>, Ended), Errno> {
+        // Random, and different for each call: the keys of RandomState are the process's own.
+        let verifier = RandomState::new().hash_one((directory.id(), name, self.core.now().nanoseconds()));
+        let how = CreateHow::Exclusive(verifier.to_be_bytes());
+        let made = self.make(asked, directory, name, |place| {
+            v3::create(&self.core.wire, asked.asker(), place, name, &how)
+        });
+        match made {
+            Ok((inode, ended)) => {
+                // The server kept the verifier in the times.
+                let now = SetTime::ServerTime;
+                let set = SetAttributes {
+                    atime: now,
+                    mtime: now,
+                    ..set
+                };
+                self.set_attributes(asked, &inode, &set)?;
+                Ok((inode, ended))
+            }
+            Err(Errno::OPNOTSUPP) => self.make(asked, directory, name, |place| {
+                v3::create(
+                    &self.core.wire,
+                    asked.asker(),
+                    place,
+                    name,
+                    &CreateHow::Guarded(set),
+                )
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// EEXIST, EACCES, ENOSPC, EROFS and the others of MKDIR.
+    pub fn mkdir(&self, caller: &Caller, directory: InodeId, name: &[u8], mode: u32) -> Result<Found, Errno> {
+        let set = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        self.make_found(caller, directory, name, |asked, place| {
+            v3::mkdir(&self.core.wire, asked.asker(), place, name, &set)
+        })
+    }
+
+    /// Makes a symbolic link with this text.
+    ///
+    /// # Errors
+    /// EEXIST, EACCES, ENOSPC, EROFS and the others of SYMLINK.
+    pub fn symlink(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        text: &[u8],
+    ) -> Result<Found, Errno> {
+        let set = SetAttributes {
+            mode: Some(0o777),
+            ..SetAttributes::default()
+        };
+        self.make_found(caller, directory, name, |asked, place| {
+            v3::symlink(&self.core.wire, asked.asker(), place, name, text, &set)
+        })
+    }
+
+    /// Makes a device, named pipe or socket.
+    ///
+    /// # Errors
+    /// EEXIST, EACCES, EPERM and the others of MKNOD.
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        node: Node,
+        mode: u32,
+    ) -> Result<Found, Errno> {
+        let set = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        self.make_found(caller, directory, name, |asked, place| {
+            v3::mknod(&self.core.wire, asked.asker(), place, name, node, &set)
+        })
+    }
+
+    /// Makes a regular file without opening it, as mknod(2) can.
+    ///
+    /// # Errors
+    /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
+    pub fn make_file(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Found, Errno> {
+        let set = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        self.make_found(caller, directory, name, |asked, place| {
+            v3::create(
+                &self.core.wire,
+                asked.asker(),
+                place,
+                name,
+                &CreateHow::Guarded(set),
+            )
+        })
+    }
+
+    fn make_found(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        send: impl FnOnce(&Asked, &curt_proto::nfs3::FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
+    ) -> Result<Found, Errno> {
+        let directory = self.held_directory(directory)?;
+        let asked = self.asked(caller);
+        self.check_new_name(name)?;
+        let (inode, ended) = self.make(&asked, &directory, name, |place| send(&asked, place))?;
+        self.found_made(&directory, name, &inode, ended)
+    }
+
+    /// The names `.` and `..` are there always.
+    pub(super) fn check_new_name(&self, name: &[u8]) -> Result<(), Errno> {
+        if matches!(name, b"." | b"..") {
+            return Err(Errno::EXIST);
+        }
+        self.check_name(name)
+    }
+
+    fn found_made(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        inode: &Arc<Inode>,
+        ended: Ended,
+    ) -> Result<Found, Errno> {
+        let label = self.learn_own(directory, name, Some(inode), ended);
+        self.found(directory, inode, label)
+    }
+
+    /// Sends the request that makes `name`, and finds out what it made.
+    fn make(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        send: impl FnOnce(&curt_proto::nfs3::FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
+    ) -> Result<(Arc<Inode>, Ended), Errno> {
+        let (outcome, ended) = self.change_name(directory, name, || send(directory.handle()))?;
+        let created = match outcome {
+            Ok(created) => created,
+            // EEXIST proves that the name is there: what was kept of it is forgotten by now (N5).
+            Err(Status::Exist) => return Err(Errno::EXIST),
+            Err(status) => return Err(self.refused_change(asked, directory, status, ended)),
+        };
+        let Some(handle) = created.handle else {
+            return match self.ask_name(asked, directory, name, None)? {
+                Resolved::Object(inode, _) => Ok((inode, ended)),
+                // Somebody removed it at once.
+                Resolved::Missing(_) => Err(Errno::NOENT),
+            };
+        };
+        let inode = self.core.registry.inode(&self.core, &handle);
+        inode.facts().stale = false;
+        match &created.attributes {
+            Some(attributes) => {
+                let _ = inode.absorb(attributes, ended.sent_at);
+            }
+            None => self.ask_attributes(asked, &inode)?,
+        }
+        Ok((inode, ended))
+    }
+}

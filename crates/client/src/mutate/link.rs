@@ -1,0 +1,50 @@
+//! LINK: another name for a file.
+
+use rustix::io::Errno;
+
+use super::NameChange;
+use crate::{
+    api::Found,
+    client::Client,
+    errno,
+    identity::{Caller, InodeId},
+    plan::v3,
+};
+
+impl Client {
+    /// Gives the file `id` the further name `name` in `directory`.
+    ///
+    /// # Errors
+    /// EEXIST, EXDEV, EMLINK, EACCES, EPERM, EROFS and the others of LINK.
+    pub fn link(
+        &self,
+        caller: &Caller,
+        id: InodeId,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Found, Errno> {
+        let (inode, directory) = (self.held(id)?, self.held_directory(directory)?);
+        let asked = self.asked(caller);
+        self.check_new_name(name)?;
+        let change = NameChange::begin(self, &directory, name);
+        let wire = &self.core.wire;
+        let answer = v3::link(wire, asked.asker(), inode.handle(), directory.handle(), name);
+        let answer = answer.map_err(|error| {
+            inode.doubt();
+            errno::of_call(error)
+        })?;
+        let sent_at = self.core.moment(answer.sent_at);
+        let ended = change.end(&answer.about.directory, sent_at);
+        match &answer.about.file {
+            Some(after) => inode.absorb_attribute_change(after, sent_at),
+            None => inode.doubt(),
+        }
+        match answer.outcome {
+            Ok(()) => {
+                let label = self.learn_own(&directory, name, Some(&inode), ended);
+                self.found(&directory, &inode, label)
+            }
+            Err(status) => Err(self.refused_change(&asked, &directory, status, ended)),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Changes of names: making, removing, renaming and linking.
+//!
+//! Owns the frame that every such change has (N4): the names concerned are forgotten before the request and after it, the
+//! directory is marked as changing meanwhile, and what the reply proves is kept. Invariant: each change that begins ends,
+//! whatever becomes of its request.
+
+mod create;
+mod link;
+mod remove;
+mod rename;
+
+use std::sync::Arc;
+
+use curt_policy::{
+    Absorbed, Moment,
+    names::{Found as Said, learn_own},
+};
+use curt_proto::nfs3::Status;
+use curt_rpc::client::CallError;
+use rustix::io::Errno;
+
+use crate::{
+    client::{Asked, Client},
+    errno,
+    inode::Inode,
+    plan::{Answer, Wcc},
+};
+
+/// A change of one name that is on its way.
+#[must_use]
+pub(crate) struct NameChange<'a> {
+    client: &'a Client,
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
+    number: u64,
+    sent_at: Moment,
+    has_ended: bool,
+}
+
+/// How a change ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    /// What became of the directory's attributes in the reply.
+    pub(crate) absorbed: Absorbed,
+    /// No other change of ours was about the same name meanwhile.
+    pub(crate) is_alone: bool,
+    pub(crate) sent_at: Moment,
+}
+
+impl<'a> NameChange<'a> {
+    /// A request that changes `name` in `directory` is about to be sent.
+    pub(crate) fn begin(client: &'a Client, directory: &'a Arc<Inode>, name: &'a [u8]) -> Self {
+        let sent_at = client.core.now();
+        let number = {
+            let mut facts = directory.facts();
+            facts.state.begin_mutation();
+            facts.kept.directory().begin_change(name)
+        };
+        let former = client.forget_name(directory, name);
+        drop(former);
+        Self {
+            client,
+            directory,
+            name,
+            number,
+            sent_at,
+            has_ended: false,
+        }
+    }
+
+    /// Its reply came.
+    pub(crate) fn end(mut self, wcc: &Wcc, sent_at: Moment) -> Ended {
+        self.finish(wcc, sent_at)
+    }
+
+    fn finish(&mut self, wcc: &Wcc, sent_at: Moment) -> Ended {
+        self.has_ended = true;
+        let is_alone = self.directory.facts().kept.directory().end_change(self.number);
+        let absorbed = self.directory.end_mutation(wcc, sent_at);
+        let former = self.client.forget_name(self.directory, self.name);
+        drop(former);
+        Ended {
+            absorbed,
+            is_alone,
+            sent_at,
+        }
+    }
+}
+
+impl Drop for NameChange<'_> {
+    /// No reply came: nobody knows what was changed.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let sent_at = self.sent_at;
+            let _ = self.finish(&Wcc::default(), sent_at);
+        }
+    }
+}
+
+impl Client {
+    /// Does one change of `name`: sends, ends the change, and gives the result.
+    pub(crate) fn change_name<T>(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        send: impl FnOnce() -> Result<Answer<T, Wcc>, CallError>,
+    ) -> Result<(Result<T, Status>, Ended), Errno> {
+        let change = NameChange::begin(self, directory, name);
+        let answer = send().map_err(errno::of_call)?;
+        let ended = change.end(&answer.about, self.core.moment(answer.sent_at));
+        Ok((answer.outcome, ended))
+    }
+
+    /// Keeps what the success of a change of ours proves of its own name.
+    pub(crate) fn learn_own(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        ended: Ended,
+    ) -> Option<curt_policy::NameLabel> {
+        let said = if child.is_some() {
+            Said::Object
+        } else {
+            Said::Nothing
+        };
+        let Ended {
+            absorbed,
+            is_alone,
+            sent_at,
+        } = ended;
+        let learned = learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
+        self.keep_learned(directory, name, child, learned)
+    }
+
+    /// The error number of a refused change in `directory`; drops what the refusal disproves.
+    pub(crate) fn refused_change(
+        &self,
+        asked: &Asked,
+        directory: &Inode,
+        status: Status,
+        ended: Ended,
+    ) -> Errno {
+        self.note_refusal(
+            asked,
+            directory,
+            status,
+            curt_policy::Rights::MODIFY,
+            ended.sent_at,
+        );
+        self.refused(directory, status)
+    }
+}

@@ -1,0 +1,209 @@
+//! REMOVE and RMDIR, and files that are removed while they are open (sillyrename).
+//!
+//! An NFSv3 server forgets a file with its last name, whoever has it open. So a file that is open here is renamed to
+//! `.nfs` and a number instead, as other clients do, which a listing shows, and removed at its last release. Those of a client
+//! that died stay behind; the administrator removes what `find -name '.nfs*'` shows on the server.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use curt_proto::nfs3::Status;
+use curt_rpc::client::Interrupt;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::{
+    client::{Asked, Client},
+    errno,
+    identity::{Caller, InodeId},
+    inode::{Inode, Kept, SillyName},
+    lookup::Resolved,
+    plan::{Answer, Wcc, v3},
+};
+
+/// How many names are tried for a removed file before it is refused with EBUSY.
+const NAMES_MAX: u32 = 8;
+
+impl Client {
+    /// Removes a name of anything but a directory. A file that is open here lives on under another name until its last
+    /// release.
+    ///
+    /// # Errors
+    /// ENOENT, EACCES, EISDIR or EPERM for a directory, EROFS and the others of REMOVE.
+    pub fn unlink(&self, caller: &Caller, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
+        let directory = self.held_directory(directory)?;
+        let asked = self.asked(caller);
+        self.check_name(name)?;
+        if matches!(name, b"." | b"..") {
+            return Err(Errno::ISDIR);
+        }
+        let target = self.open_target(&asked, &directory, name)?;
+        if let Some(target) = &target
+            && is_open(target)
+        {
+            return self.sillyrename(&asked, &directory, name, target);
+        }
+        let send = || v3::remove(&self.core.wire, asked.asker(), directory.handle(), name);
+        let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
+        let (outcome, ended) = self.change_name(&directory, name, send)?;
+        match outcome {
+            Ok(()) => {
+                let _ = self.learn_own(&directory, name, None, ended);
+                if let Some(target) = target.or(former) {
+                    note_removed(&target);
+                }
+                Ok(())
+            }
+            Err(status) => Err(self.refused_change(&asked, &directory, status, ended)),
+        }
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// ENOTEMPTY, ENOENT, ENOTDIR, EACCES, EROFS and the others of RMDIR.
+    pub fn rmdir(&self, caller: &Caller, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
+        let directory = self.held_directory(directory)?;
+        let asked = self.asked(caller);
+        self.check_name(name)?;
+        match name {
+            b"." => return Err(Errno::INVAL),
+            b".." => return Err(Errno::NOTEMPTY),
+            _ => {}
+        }
+        let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
+        let send = || v3::rmdir(&self.core.wire, asked.asker(), directory.handle(), name);
+        let (outcome, ended) = self.change_name(&directory, name, send)?;
+        match outcome {
+            Ok(()) => {
+                let _ = self.learn_own(&directory, name, None, ended);
+                if let Some(gone) = former {
+                    gone.mark_stale();
+                }
+                Ok(())
+            }
+            Err(status) => Err(self.refused_change(&asked, &directory, status, ended)),
+        }
+    }
+
+    /// What `name` leads to, if that is open here; what is not open needs no name to be known.
+    pub(super) fn open_target(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<Arc<Inode>>, Errno> {
+        let kept = self.names.find(directory.id(), name).and_then(|kept| kept.child);
+        if !kept.is_some_and(|child| is_open(&child)) {
+            return Ok(None);
+        }
+        // Somebody else may have given the name to another file since.
+        match self.resolve(asked, directory, name)? {
+            Resolved::Object(inode, _) => Ok(Some(inode)),
+            Resolved::Missing(_) => Ok(None),
+        }
+    }
+
+    /// Gives an open file another name instead of removing it.
+    pub(super) fn sillyrename(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        target: &Arc<Inode>,
+    ) -> Result<(), Errno> {
+        if target
+            .facts()
+            .kept
+            .file()
+            .silly
+            .as_ref()
+            .is_some_and(|silly| *silly.name == *name)
+        {
+            // It was removed already; as with other clients it cannot be removed while it is open.
+            return Err(Errno::BUSY);
+        }
+        let fileid = target.attributes().map_or(0, |attributes| attributes.fileid);
+        for _ in 0..NAMES_MAX {
+            let number = self.silly_names.fetch_add(1, Relaxed);
+            let silly = format!(".nfs{fileid:016x}{number:08x}").into_bytes();
+            // RENAME would replace a file of that name: the one of a client that died.
+            if let Resolved::Object(..) = self.ask_name(asked, directory, &silly, None)? {
+                continue;
+            }
+            self.rename_at_server(asked, (directory, name), (directory, &silly))?;
+            self.count(ClientCounter::SillyRename);
+            let has_another = {
+                let mut facts = target.facts();
+                let state = facts.kept.file();
+                let identity = Arc::clone(&asked.identity);
+                let silly = SillyName {
+                    identity,
+                    directory: Arc::clone(directory),
+                    name: silly.into(),
+                };
+                let former = state.silly.replace(silly);
+                let abandoned = if state.opens == 0 {
+                    state.silly.take()
+                } else {
+                    None
+                };
+                (former, abandoned)
+            };
+            // A second name of the same file was removed, or the file was closed meanwhile.
+            for gone in [has_another.0, has_another.1].into_iter().flatten() {
+                self.remove_silly(target, &gone);
+            }
+            return Ok(());
+        }
+        Err(Errno::BUSY)
+    }
+
+    /// Removes the last name of a file that was removed while it was open. A failure leaves the name behind, with a log line.
+    pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
+        let asked = Asked {
+            identity: Arc::clone(&silly.identity),
+            interrupt: Interrupt::never(),
+            began: self.core.now(),
+        };
+        let is_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
+        if is_last && let Some(data) = inode.data_if_any() {
+            data.discard();
+        }
+        let send = || -> Result<Answer<(), Wcc>, _> {
+            v3::remove(
+                &self.core.wire,
+                asked.asker(),
+                silly.directory.handle(),
+                &silly.name,
+            )
+        };
+        let name = silly.name.escape_ascii();
+        match self.change_name(&silly.directory, &silly.name, send) {
+            Ok((Ok(()) | Err(Status::Noent), _)) => {
+                self.count(ClientCounter::SillyRemove);
+                note_removed(inode);
+            }
+            Ok((Err(status), _)) => {
+                tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
+            }
+            Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
+        }
+    }
+}
+
+/// Whether programs here have it open.
+pub(super) fn is_open(inode: &Inode) -> bool {
+    matches!(&inode.facts().kept, Kept::File(state) if state.opens > 0)
+}
+
+/// One of its names is gone: its links and ctime are not what they were.
+pub(super) fn note_removed(inode: &Inode) {
+    inode.doubt();
+    let was_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
+    if was_last
+        && !is_open(inode)
+        && let Some(data) = inode.data_if_any()
+    {
+        data.discard();
+    }
+}

@@ -1,0 +1,118 @@
+//! RENAME.
+
+use std::sync::Arc;
+
+use curt_policy::ObjectKind;
+use rustix::io::Errno;
+
+use super::{
+    Ended, NameChange,
+    remove::{is_open, note_removed},
+};
+use crate::{
+    api::RenameMode,
+    client::{Asked, Client},
+    errno,
+    identity::{Caller, InodeId},
+    inode::{Inode, Kept},
+    plan::v3,
+};
+
+/// A name in a directory.
+type Place<'a> = (&'a Arc<Inode>, &'a [u8]);
+
+impl Client {
+    /// Renames `from` to `to`, replacing what is there. A replaced file that is open here lives on until its last release.
+    ///
+    /// # Errors
+    /// EINVAL for modes that NFSv3 cannot do; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the others of RENAME.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: (InodeId, &[u8]),
+        to: (InodeId, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
+        if mode != RenameMode::Replace {
+            return Err(Errno::INVAL);
+        }
+        let (old, new) = (self.held_directory(from.0)?, self.held_directory(to.0)?);
+        let asked = self.asked(caller);
+        self.check_name(from.1)?;
+        self.check_name(to.1)?;
+        if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
+            return Err(Errno::BUSY);
+        }
+        let moved = self.names.find(old.id(), from.1).and_then(|kept| kept.child);
+        if let Some(target) = self.open_target(&asked, &new, to.1)?
+            && is_open(&target)
+            && !moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, &target))
+        {
+            self.sillyrename(&asked, &new, to.1, &target)?;
+        }
+        self.rename_at_server(&asked, (&old, from.1), (&new, to.1))
+    }
+
+    /// Sends RENAME and keeps what its success proves.
+    pub(super) fn rename_at_server(
+        &self,
+        asked: &Asked,
+        from: Place<'_>,
+        to: Place<'_>,
+    ) -> Result<(), Errno> {
+        let moved = self.names.find(from.0.id(), from.1).and_then(|kept| kept.child);
+        let replaced = self.names.find(to.0.id(), to.1).and_then(|kept| kept.child);
+        let change_from = NameChange::begin(self, from.0, from.1);
+        let change_to = NameChange::begin(self, to.0, to.1);
+        let wire = &self.core.wire;
+        let answer = v3::rename(
+            wire,
+            asked.asker(),
+            (from.0.handle(), from.1),
+            (to.0.handle(), to.1),
+        );
+        let answer = answer.map_err(errno::of_call)?;
+        let sent_at = self.core.moment(answer.sent_at);
+        let ended_from = change_from.end(&answer.about.from, sent_at);
+        let ended_to = change_to.end(&answer.about.to, sent_at);
+        if let Err(status) = answer.outcome {
+            self.refused_change(asked, from.0, status, ended_from);
+            return Err(self.refused_change(asked, to.0, status, ended_to));
+        }
+        self.learn_renamed(from, to, moved.as_ref(), (ended_from, ended_to));
+        if let Some(replaced) =
+            replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
+        {
+            note_removed(&replaced);
+        }
+        Ok(())
+    }
+
+    fn learn_renamed(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        moved: Option<&Arc<Inode>>,
+        ended: (Ended, Ended),
+    ) {
+        let Some(moved) = moved else { return };
+        let known = moved.attributes();
+        let is_directory = moved
+            .facts()
+            .state
+            .facts()
+            .is_some_and(|known| known.kind == ObjectKind::Directory);
+        // Two names of one file: RENAME does nothing, and the old one is still there (RFC 1813, 3.3.14).
+        if is_directory || known.is_some_and(|attributes| attributes.links == 1) {
+            let _ = self.learn_own(from.0, from.1, None, ended.0);
+        }
+        // It has another ctime now, and a directory that moved another `..`.
+        moved.doubt();
+        if is_directory && let Kept::Directory(directory) = &mut moved.facts().kept {
+            let former = directory.parent.take();
+            // Its inode may be the last to hold others.
+            drop(former);
+        }
+        let _ = self.learn_own(to.0, to.1, Some(moved), ended.1);
+    }
+}

@@ -1,0 +1,412 @@
+//! Opening, reading, writing and closing files.
+//!
+//! Owns close-to-open as far as it is doing: policy decides, the data half moves the bytes.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use curt_policy::{
+    AskWhy, ObjectKind, OpenDecision, OpenIntent, OpenView,
+    data::{DataLabel, Pages, decide_pages},
+    open::{OpenServed, decide_open},
+};
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::{
+    api::{DataState, OpenFlags, Opened},
+    asking::ROUNDS_MAX,
+    client::{Asked, Client},
+    data::{DataError, DataOwner, OpenData, OpenMode, Position, ReadBytes},
+    errno,
+    identity::{Caller, InodeId},
+    inode::Inode,
+    plan::SetAttributes,
+};
+
+/// An open file. Given to [`Client::release`] (or [`Client::close`]) when it is not used any more.
+pub struct OpenFile {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) owner: Arc<dyn DataOwner>,
+    flags: OpenFlags,
+    data: OpenData,
+    copies_void: AtomicU32,
+    released: AtomicBool,
+}
+
+impl OpenFile {
+    /// The file's inode. It is kept as long as the file is open, whoever else holds it.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.inode.id()
+    }
+
+    /// How it was opened.
+    #[must_use]
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenFile")
+            .field("id", &self.id())
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
+}
+
+fn intent(flags: OpenFlags) -> OpenIntent {
+    OpenIntent {
+        read: flags.read,
+        write: flags.write,
+        truncate: flags.truncate,
+        create: false,
+        direct: flags.direct,
+        sync: flags.sync,
+        execute: flags.execute,
+    }
+}
+
+impl Client {
+    /// Opens a file that exists. What other clients had closed before is seen (close-to-open), unless the options say
+    /// otherwise.
+    ///
+    /// # Errors
+    /// EACCES, EISDIR for writing a directory, ELOOP for a symbolic link, ENXIO for what is no file; those of GETATTR, ACCESS
+    /// and, with `truncate`, SETATTR.
+    pub fn open(&self, caller: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened, Errno> {
+        let inode = self.held(id)?;
+        let asked = self.asked(caller);
+        self.open_inode(&asked, &inode, flags)
+    }
+
+    pub(crate) fn open_inode(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        flags: OpenFlags,
+    ) -> Result<Opened, Errno> {
+        self.decide_open(asked, inode, intent(flags))?;
+        match inode.facts().state.facts().map(|known| known.kind) {
+            Some(ObjectKind::Regular) => {}
+            Some(ObjectKind::Directory) => return Err(Errno::ISDIR),
+            Some(ObjectKind::Symlink) => return Err(Errno::LOOP),
+            Some(ObjectKind::Special) | None => return Err(Errno::NXIO),
+        }
+        if flags.truncate {
+            let set = SetAttributes {
+                size: Some(0),
+                ..SetAttributes::default()
+            };
+            self.set_attributes(asked, inode, &set)?;
+        }
+        Ok(self.opened(asked, inode, flags))
+    }
+
+    /// Registers an open that was granted.
+    pub(crate) fn opened(&self, asked: &Asked, inode: &Arc<Inode>, flags: OpenFlags) -> Opened {
+        let data = self.judge_copies(inode);
+        if data == DataState::Changed {
+            self.count(ClientCounter::OpenDataChanged);
+        }
+        let mut facts = inode.facts();
+        let copies_void = facts.copies_void;
+        let has_pages = inode
+            .data_if_any()
+            .is_some_and(|data| data.pages_since().is_some());
+        let file = facts.kept.file();
+        if file.opens == 0 && !has_pages {
+            file.first_reader = None;
+        }
+        file.opens += 1;
+        if flags.write {
+            file.write_opens += 1;
+        }
+        if flags.read || flags.execute {
+            file.first_reader.get_or_insert(asked.identity.number);
+        }
+        drop(facts);
+        let mode = OpenMode {
+            direct: flags.direct,
+            synchronous: flags.sync,
+        };
+        let credential = Arc::clone(&asked.identity.credential);
+        let open_data = self.core.plane.open(inode.data(), credential, mode);
+        let file = OpenFile {
+            inode: Arc::clone(inode),
+            owner: Arc::clone(inode) as Arc<dyn DataOwner>,
+            flags,
+            data: open_data,
+            copies_void: AtomicU32::new(copies_void),
+            released: AtomicBool::new(false),
+        };
+        Opened {
+            file: Arc::new(file),
+            data,
+        }
+    }
+
+    /// Asks until the open is granted or refused.
+    pub(crate) fn decide_open(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        intent: OpenIntent,
+    ) -> Result<(), Errno> {
+        self.count(ClientCounter::OpenTotal);
+        let mut why: Option<AskWhy> = None;
+        for _ in 0..ROUNDS_MAX {
+            match self.open_decision(asked, inode, intent) {
+                OpenDecision::Serve(served) => {
+                    self.count_allowed(asked, inode, intent.needs(), why);
+                    match served {
+                        OpenServed::Confirmed => {}
+                        OpenServed::WithoutCloseToOpen => self.count(ClientCounter::OpenNocto),
+                        OpenServed::Sloppy => self.count(ClientCounter::OpenCtoSloppy),
+                    }
+                    return Ok(());
+                }
+                OpenDecision::Revalidate => {
+                    self.count(ClientCounter::OpenCtoGetattr);
+                    self.revalidate(asked, inode)?;
+                }
+                OpenDecision::Ask(reason) => {
+                    self.ask_access(asked, inode, reason)?;
+                    why = Some(reason);
+                }
+                OpenDecision::Deny => {
+                    self.count_denied(why);
+                    return Err(Errno::ACCESS);
+                }
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    fn open_decision(&self, asked: &Asked, inode: &Inode, intent: OpenIntent) -> OpenDecision {
+        let options = self.core.options();
+        let now = self.core.now();
+        let written_here = inode
+            .data_if_any()
+            .is_some_and(|data| data.has_unsent() || data.has_unwritten());
+        let has_pages = inode
+            .data_if_any()
+            .is_some_and(|data| data.pages_since().is_some());
+        let facts = inode.facts();
+        let file = facts.kept.file_if_any();
+        let sent_at = facts.state.sent_at();
+        let is_foreign = (intent.read || intent.execute)
+            && file.is_some_and(|file| {
+                (has_pages || file.opens > 0)
+                    && file
+                        .first_reader
+                        .is_some_and(|reader| reader != asked.identity.number)
+            });
+        let closed_at = file.and_then(|file| file.closed_after_writing);
+        let view = OpenView {
+            kind: facts.state.facts().map(|known| known.kind),
+            attributes: facts.freshness(asked.began, now, &options),
+            age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
+            written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
+            closed_after_writing: closed_at
+                .is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at <= closed)),
+            locked: false,
+            access: inode.access_view(&facts, &asked.identity, is_foreign, now),
+        };
+        drop(facts);
+        decide_open(&view, intent, &options)
+    }
+
+    /// Whether copies of the file's data, ours and those that others keep, are still good.
+    fn judge_copies(&self, inode: &Inode) -> DataState {
+        let options = self.core.options();
+        let clock = self.core.server_clock(inode.fsid().unwrap_or(0));
+        let since = inode.data_if_any().and_then(|data| data.pages_since());
+        let mut facts = inode.facts();
+        let pages = match (since, facts.contents()) {
+            (None, _) => Pages::Keep,
+            (Some(_), None) => Pages::Drop,
+            (Some(since), Some(epoch)) => {
+                let label = DataLabel {
+                    epoch,
+                    sent_at: self.core.moment(since),
+                };
+                decide_pages(Some(label), &facts.state, &clock, &options)
+            }
+        };
+        if pages == Pages::Drop {
+            facts.copies_void = facts.copies_void.wrapping_add(1);
+            if let Some(data) = inode.data_if_any() {
+                data.invalidate();
+            }
+        }
+        if facts.copies_void == facts.copies_dropped {
+            DataState::Same
+        } else {
+            DataState::Changed
+        }
+    }
+
+    /// Whoever keeps copies of the file's data has dropped them, as [`DataState::Changed`] had demanded of this open. Until
+    /// then every open is told so.
+    pub fn copies_dropped(&self, file: &OpenFile) {
+        let seen = file.copies_void.load(Relaxed);
+        let mut facts = file.inode.facts();
+        // Serial numbers: the later of the two, across the wrap.
+        if seen.wrapping_sub(facts.copies_dropped) <= u32::MAX / 2 {
+            facts.copies_dropped = seen;
+        }
+    }
+
+    /// Reads up to `count` bytes at `offset`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// EBADF if it was not opened for reading; those of READ; EINTR.
+    pub fn read(
+        &self,
+        caller: &Caller,
+        file: &OpenFile,
+        offset: u64,
+        count: usize,
+    ) -> Result<ReadBytes, Errno> {
+        if !(file.flags.read || file.flags.execute || file.flags.write) {
+            return Err(Errno::BADF);
+        }
+        let asked = self.asked(caller);
+        if !file.flags.direct {
+            self.refresh_for_read(&asked, &file.inode)?;
+        }
+        let result = self
+            .core
+            .plane
+            .read(&file.owner, &file.data, offset, count, &asked.interrupt);
+        result.map_err(|error| self.data_error(&file.inode, error))
+    }
+
+    /// Cached data of a file that stays open are believed as long as its attributes are.
+    fn refresh_for_read(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let Some(data) = inode.data_if_any() else {
+            return Ok(());
+        };
+        if data.pages_since().is_none() || data.has_unsent() {
+            return Ok(());
+        }
+        let now = self.core.now();
+        let options = self.core.options();
+        if inode.facts().can_be_served(asked.began, now, &options) {
+            return Ok(());
+        }
+        self.revalidate(asked, inode)
+    }
+
+    /// Writes `bytes` at `offset`, or at the file's end if it was opened with `append`. Returns how many were taken; they are
+    /// on the server's disk after [`Client::flush`] or [`Client::fsync`].
+    ///
+    /// # Errors
+    /// EBADF if it was not opened for writing; a failure of an earlier write that was not told yet; EINTR; EFBIG.
+    pub fn write(&self, caller: &Caller, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        if !file.flags.write {
+            return Err(Errno::BADF);
+        }
+        let asked = self.asked(caller);
+        let end = || self.size_now(&asked, &file.inode);
+        let position = if file.flags.append {
+            Position::End(&end)
+        } else {
+            Position::At(offset)
+        };
+        let result = self
+            .core
+            .plane
+            .write(&file.owner, &file.data, position, bytes, &asked.interrupt);
+        result.map_err(|error| self.data_error(&file.inode, error))
+    }
+
+    /// The server's size of the file, asked for now.
+    fn size_now(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<u64, DataError> {
+        let wire = &self.core.wire;
+        let answer = crate::plan::v3::getattr(wire, asked.asker(), inode.handle())?;
+        let attributes = answer.outcome.map_err(DataError::Status)?;
+        let _ = inode.absorb(&attributes, self.core.moment(answer.sent_at));
+        Ok(inode
+            .facts()
+            .state
+            .facts()
+            .map_or(attributes.size, |known| known.size))
+    }
+
+    /// close(2) by one of those who share the open file: has its bytes on the server's disk, or says why not.
+    ///
+    /// # Errors
+    /// A failure of a write that this open file was not told of; EINTR (the bytes are still written behind).
+    pub fn flush(&self, caller: &Caller, file: &OpenFile) -> Result<(), Errno> {
+        if !file.flags.write {
+            return Ok(());
+        }
+        let result = self.core.plane.flush(&file.owner, &file.data, &caller.interrupt);
+        result.map_err(|error| self.data_error(&file.inode, error))
+    }
+
+    /// fsync(2) and fdatasync(2): has all bytes written so far on the server's disk, or says why not. `datasync` changes
+    /// nothing: NFSv3 keeps a file's size and times with its data.
+    ///
+    /// # Errors
+    /// As [`Client::flush`].
+    pub fn fsync(&self, caller: &Caller, file: &OpenFile, datasync: bool) -> Result<(), Errno> {
+        let _ = datasync;
+        self.flush(caller, file)
+    }
+
+    /// The open file is not used any more. What it wrote and nobody flushed is written behind; a file that was removed
+    /// while it was open goes at the last release. Further calls for the same file do nothing.
+    pub fn release(&self, file: &OpenFile) {
+        if file.released.swap(true, Relaxed) {
+            return;
+        }
+        if file.flags.write && file.owner.data().has_unwritten() {
+            self.core.plane.write_behind(&file.owner);
+        }
+        let now = self.core.now();
+        let silly = {
+            let mut facts = file.inode.facts();
+            let state = facts.kept.file();
+            state.opens = state.opens.saturating_sub(1);
+            if file.flags.write {
+                state.write_opens = state.write_opens.saturating_sub(1);
+                state.closed_after_writing = Some(now);
+            }
+            if state.opens == 0 {
+                state.silly.take()
+            } else {
+                None
+            }
+        };
+        if let Some(silly) = silly {
+            self.remove_silly(&file.inode, &silly);
+        }
+    }
+
+    /// Flushes and releases: what close(2) of the only descriptor does.
+    ///
+    /// # Errors
+    /// As [`Client::flush`]; the file is released all the same.
+    pub fn close(&self, caller: &Caller, file: &OpenFile) -> Result<(), Errno> {
+        let result = self.flush(caller, file);
+        self.release(file);
+        result
+    }
+
+    fn data_error(&self, inode: &Inode, error: DataError) -> Errno {
+        if let DataError::Status(status) = error {
+            return self.refused(inode, status);
+        }
+        errno::of_data(error)
+    }
+}

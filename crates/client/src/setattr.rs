@@ -1,0 +1,110 @@
+//! SETATTR and READLINK: an object's own attributes and a link's text.
+
+use std::sync::Arc;
+
+use curt_policy::ObjectKind;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::{
+    api::Stat,
+    client::{Asked, Client},
+    errno,
+    identity::{Caller, InodeId},
+    inode::{Inode, Kept, LinkText},
+    plan::{SetAttributes, Wcc, v3},
+};
+
+impl Client {
+    /// Sets attributes; what is `None` stays. Bytes written before are with the server before it is asked, so that it changes
+    /// times and modes after them.
+    ///
+    /// # Errors
+    /// Those of SETATTR; EINTR.
+    pub fn setattr(&self, caller: &Caller, id: InodeId, set: &SetAttributes) -> Result<Stat, Errno> {
+        let inode = self.held(id)?;
+        let asked = self.asked(caller);
+        if *set != SetAttributes::default() {
+            self.set_attributes(&asked, &inode, set)?;
+        }
+        self.stat(&asked, &inode)
+    }
+
+    pub(crate) fn set_attributes(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        set: &SetAttributes,
+    ) -> Result<(), Errno> {
+        self.settle(asked, inode)?;
+        inode.begin_mutation();
+        let sent_at = self.core.now();
+        let answer = match v3::setattr(&self.core.wire, asked.asker(), inode.handle(), set, None) {
+            Ok(answer) => answer,
+            Err(error) => {
+                let _ = inode.end_mutation(&Wcc::default(), sent_at);
+                return Err(errno::of_call(error));
+            }
+        };
+        let sent_at = self.core.moment(answer.sent_at);
+        // The data half first: the size that the reply tells must not meet bytes that are cut off.
+        if let (Ok(()), Some(size), Some(data)) = (&answer.outcome, set.size, inode.data_if_any()) {
+            data.truncated(size);
+        }
+        let _ = inode.end_mutation(&answer.about, sent_at);
+        answer.outcome.map_err(|status| self.refused(inode, status))
+    }
+
+    /// The text of a symbolic link; from memory while the link's attributes are believed.
+    ///
+    /// # Errors
+    /// EINVAL if it is no link; those of READLINK and GETATTR.
+    pub fn readlink(&self, caller: &Caller, id: InodeId) -> Result<Box<[u8]>, Errno> {
+        let inode = self.held(id)?;
+        let asked = self.asked(caller);
+        if let Some(text) = self.known_text(&asked, &inode)? {
+            return Ok(text);
+        }
+        let answer = v3::readlink(&self.core.wire, asked.asker(), inode.handle()).map_err(errno::of_call)?;
+        let sent_at = self.core.moment(answer.sent_at);
+        let adopted = answer
+            .about
+            .as_ref()
+            .is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
+        let text = answer.outcome.map_err(|status| self.refused(&inode, status))?;
+        let mut facts = inode.facts();
+        let is_link = facts
+            .state
+            .facts()
+            .is_some_and(|known| known.kind == ObjectKind::Symlink);
+        if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {
+            facts.kept = Kept::Link(Box::new(LinkText {
+                text: text.clone(),
+                epoch,
+            }));
+        }
+        Ok(text)
+    }
+
+    fn known_text(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<Option<Box<[u8]>>, Errno> {
+        if !matches!(inode.facts().kept, Kept::Link(_)) {
+            return Ok(None);
+        }
+        let is_believed = || {
+            let options = self.core.options();
+            inode
+                .facts()
+                .can_be_served(asked.began, self.core.now(), &options)
+        };
+        if is_believed() {
+            self.count(ClientCounter::AttrHit);
+        } else {
+            self.revalidate(asked, inode)?;
+        }
+        let facts = inode.facts();
+        let Kept::Link(link) = &facts.kept else {
+            return Ok(None);
+        };
+        Ok((facts.contents() == Some(link.epoch)).then(|| link.text.clone()))
+    }
+}
