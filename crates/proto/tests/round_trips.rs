@@ -13,9 +13,9 @@ use curt_xdr::{Chain, Decode, DecodeError, Encode, List, Opaque, decode_all};
 use proptest::prelude::*;
 
 /// Encodes, decodes, compares, and checks that no strict prefix is accepted.
-fn survives<T: Encode + PartialEq + Debug>(value: &T)
+fn survives<T>(value: &T)
 where
-    T: for<'a> DecodeFrom<'a, T>,
+    T: Encode + PartialEq + Debug + for<'a> DecodeFrom<'a, T>,
 {
     let bytes = bytes_of(value);
     assert_eq!(bytes.len() % 4, 0);

@@ -1,1 +1,25 @@
 //! The NFS server: dispatch, handles, exports, identities and one file per procedure.
+//!
+//! A call comes in from `curt-rpc`, is decoded, its handle verified, the export's rules applied, the caller's identity
+//! squashed, and only then is the [`Vfs`](curt_vfs::Vfs) asked. Invariants: nothing of the file system is touched for a
+//! handle that this server did not sign; no answer names anything outside of the export its handle belongs to; every
+//! status comes from the one table in `status`. It must not know sockets, threads, or how a tree is stored.
+
+mod attributes;
+mod dispatch;
+mod export;
+mod file_handle;
+mod identity;
+mod loopback;
+mod mount3;
+mod name;
+mod request;
+mod state;
+mod status;
+mod v3;
+mod write_verifier;
+
+pub use dispatch::{MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup};
+pub use export::{ExportDefinition, ExportRules, Squash};
+pub use loopback::{Loopback, Moment};
+pub use state::{State, StateError};

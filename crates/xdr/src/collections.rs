@@ -78,7 +78,7 @@ impl<const MAX: usize> Encode for Opaque<'_, MAX> {
 
 /// A counted array of at most `MAX` items (RFC 4506 section 4.13). Items must not be void: each is at least
 /// four bytes, which is how a count that the message cannot hold is refused before anything is allocated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> List<T, MAX> {
@@ -94,6 +94,12 @@ impl<T, const MAX: usize> List<T, MAX> {
     #[must_use]
     pub fn into_inner(self) -> Vec<T> {
         self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 
@@ -131,7 +137,7 @@ impl<T: Encode, const MAX: usize> Encode for List<T, MAX> {
 }
 
 /// A linked list of at most `MAX` items: each is announced by TRUE, the end by FALSE (RFC 4506 section 4.19).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> Chain<T, MAX> {
@@ -147,6 +153,12 @@ impl<T, const MAX: usize> Chain<T, MAX> {
     #[must_use]
     pub fn into_inner(self) -> Vec<T> {
         self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for Chain<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 

@@ -1,0 +1,167 @@
+//! From a call to its procedure. Decodes no arguments and decides nothing but which program, version and procedure
+//! are served.
+
+use std::sync::Arc;
+
+use curt_proto::{mount3, nfs3};
+use curt_rpc::message::{Call, Versions};
+use curt_rpc::server::{CallFailure, Context, Service};
+use curt_trace::{ServerCounter, ServerCounters};
+
+use crate::export::{Export, ExportDefinition, Exports};
+use crate::file_handle::HandleKey;
+use crate::mount3::Clients;
+use crate::request::Request;
+use crate::state::{State, StateError, random};
+use crate::write_verifier::WriteVerifier;
+use crate::{mount3 as mount_procedures, v3};
+
+/// The longest record of an NFS call that is ever good, in bytes: a WRITE of all its data and room for the rest.
+pub const NFS_RECORD_MAX: usize = nfs3::DATA_MAX + SMALL_RECORD_MAX;
+/// The longest record of a MOUNT call, in bytes: a path, a credential and a header.
+pub const MOUNT_RECORD_MAX: usize = 4096;
+
+/// Room for a header (call, credential, verifier), handles, and two names or a link's target of the longest that decode.
+const SMALL_RECORD_MAX: usize = 2 * (nfs3::FILENAME_MAX + 1) + 2048;
+
+/// What a service is made of.
+pub struct Setup {
+    /// What it remembers over restarts.
+    pub state: State,
+    /// What it exports.
+    pub exports: Vec<ExportDefinition>,
+    /// Where it counts.
+    pub counters: Arc<ServerCounters>,
+}
+
+/// NFS version 3 with MOUNT versions 1 and 3, over any number of exports.
+pub struct NfsService {
+    pub(crate) key: HandleKey,
+    pub(crate) exports: Exports,
+    pub(crate) write_verifier: WriteVerifier,
+    pub(crate) clients: Clients,
+    pub(crate) counters: Arc<ServerCounters>,
+}
+
+impl NfsService {
+    /// Gives exports and file systems their lasting numbers and begins a new life (a new write verifier).
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn new(setup: Setup) -> Result<Self, StateError> {
+        let Setup {
+            state,
+            exports,
+            counters,
+        } = setup;
+        let number = |definition: ExportDefinition| {
+            let id = state.export_id(&definition.path)?;
+            let file_system = state.file_system_id(definition.vfs.identity())?;
+            Ok(Export::new(definition, id, file_system))
+        };
+        let exports = exports
+            .into_iter()
+            .map(number)
+            .collect::<Result<Vec<_>, StateError>>()?;
+        Ok(Self {
+            key: state.handle_key(),
+            exports: Exports::new(exports),
+            write_verifier: WriteVerifier::new(u64::from_ne_bytes(random()?)),
+            clients: Clients::default(),
+            counters,
+        })
+    }
+
+    /// Makes everything durable that was written: for the end of a server. Errors are logged by path.
+    ///
+    /// Returns whether all of it was.
+    pub fn sync_all(&self) -> bool {
+        let mut all = true;
+        for export in self.exports.iter() {
+            if let Err(error) = export.vfs.sync_all() {
+                let path = export.path().escape_ascii();
+                tracing::error!(%path, %error, "what was written could not be made durable");
+                all = false;
+            }
+        }
+        all
+    }
+
+    fn nfs(
+        &self,
+        call: &Call<'_>,
+        context: &mut Context<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        if call.version != nfs3::VERSION {
+            let only = Versions {
+                low: nfs3::VERSION,
+                high: nfs3::VERSION,
+            };
+            return Err(CallFailure::ProgramMismatch(only));
+        }
+        let procedure =
+            nfs3::Procedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
+        self.counters.procedures.count(call.procedure);
+        // A cache of replies to repeated mutations (by peer, xid and a checksum of the arguments) goes here: it will
+        // answer before the procedure runs, and keep what the procedure appends to `reply`.
+        let start = reply.len();
+        let mut request = Request {
+            service: self,
+            credential: &call.credential,
+            context,
+        };
+        v3::call(procedure, &mut request, call.arguments, reply)?;
+        self.count_status(procedure, reply.get(start..).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Counts a reply that begins with an error status.
+    fn count_status(&self, procedure: nfs3::Procedure, results: &[u8]) {
+        let Some(number) = results.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
+            return;
+        };
+        let special = match nfs3::Status::from_number(number) {
+            None | Some(nfs3::Status::Ok) => return,
+            Some(nfs3::Status::Stale) => Some(ServerCounter::ErrorsStale),
+            Some(nfs3::Status::Badhandle) => Some(ServerCounter::ErrorsBadHandle),
+            Some(nfs3::Status::Acces | nfs3::Status::Perm) => Some(ServerCounter::ErrorsAccess),
+            Some(nfs3::Status::Io | nfs3::Status::Serverfault) => {
+                tracing::warn!(%procedure, status = number, "the file system failed");
+                Some(ServerCounter::ErrorsIo)
+            }
+            Some(_) => None,
+        };
+        self.counters.count(ServerCounter::Errors);
+        if let Some(special) = special {
+            self.counters.count(special);
+        }
+    }
+}
+
+impl Service for NfsService {
+    fn call(
+        &self,
+        call: &Call<'_>,
+        context: &mut Context<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        let start = reply.len();
+        let outcome = match call.program {
+            nfs3::PROGRAM => {
+                self.counters.count(ServerCounter::Requests);
+                self.nfs(call, context, reply)
+            }
+            mount3::PROGRAM => {
+                self.counters.count(ServerCounter::RequestsMount);
+                mount_procedures::call(self, call, context, reply)
+            }
+            _ => Err(CallFailure::ProgramUnavailable),
+        };
+        if outcome.is_err() {
+            self.counters.count(ServerCounter::RequestsRejected);
+            reply.truncate(start);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,140 @@
+//! Who a caller is taken for: the credential it sent, after the export's squashing.
+
+use arrayvec::ArrayVec;
+use curt_rpc::auth::{Auth, AuthStatus, GROUPS_MAX};
+use curt_vfs::Caller;
+
+use crate::export::{ExportRules, Squash};
+
+/// uid 0 and gid 0, which squashing is about.
+const ROOT: u32 = 0;
+/// What system calls take for "no id": a client that sends it must not be left with the ids of whoever came before.
+const NO_ID: u32 = u32::MAX;
+
+/// A caller's ids after squashing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    uid: u32,
+    gid: u32,
+    groups: ArrayVec<u32, GROUPS_MAX>,
+}
+
+impl Identity {
+    /// Maps a credential by the rules of an export. AUTH_NONE is the anonymous user.
+    ///
+    /// # Errors
+    /// For flavours that are not spoken here.
+    pub(crate) fn of(credential: &Auth<'_>, rules: &ExportRules) -> Result<Self, AuthStatus> {
+        let (anonymous_uid, anonymous_gid) = (rules.anonymous_uid, rules.anonymous_gid);
+        let anonymous = Self {
+            uid: anonymous_uid,
+            gid: anonymous_gid,
+            groups: ArrayVec::new(),
+        };
+        let sys = match credential {
+            Auth::None => return Ok(anonymous),
+            Auth::Sys(sys) => sys,
+            Auth::Other { .. } => return Err(AuthStatus::TooWeak),
+        };
+        let squash_root = match rules.squash {
+            Squash::All => return Ok(anonymous),
+            Squash::Root => true,
+            Squash::None => false,
+        };
+        let map = |id: u32, anonymous: u32| match id {
+            NO_ID => anonymous,
+            ROOT if squash_root => anonymous,
+            id => id,
+        };
+        Ok(Self {
+            uid: map(sys.uid, anonymous_uid),
+            gid: map(sys.gid, anonymous_gid),
+            groups: sys.groups.iter().map(|gid| map(*gid, anonymous_gid)).collect(),
+        })
+    }
+
+    /// As the file system is asked. Privileged is who is uid 0 after squashing.
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        Caller::new(self.uid, self.gid, &self.groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use curt_rpc::auth::{AuthSys, Groups};
+
+    use super::*;
+
+    fn squashed(squash: Squash, uid: u32, gid: u32, groups: &[u32]) -> (u32, u32, Vec<u32>, bool) {
+        let rules = ExportRules {
+            squash,
+            anonymous_uid: 77,
+            anonymous_gid: 88,
+            ..ExportRules::default()
+        };
+        let groups = Groups::first_of(groups);
+        let auth = Auth::Sys(AuthSys {
+            stamp: 0,
+            machine_name: b"",
+            uid,
+            gid,
+            groups,
+        });
+        let identity = Identity::of(&auth, &rules).unwrap();
+        let caller = identity.caller();
+        (caller.uid, caller.gid, caller.groups.to_vec(), caller.privileged)
+    }
+
+    #[test]
+    fn ids_are_squashed_as_the_export_says() {
+        let rows = [
+            (Squash::None, (0, 0, vec![0, 5]), (0, 0, vec![0, 5], true)),
+            (Squash::None, (9, 0, vec![3, 0, 1]), (9, 0, vec![3, 0, 1], false)),
+            (Squash::Root, (0, 0, vec![0, 5]), (77, 88, vec![88, 5], false)),
+            (
+                Squash::Root,
+                (9, 0, vec![3, 0, 1]),
+                (9, 88, vec![3, 88, 1], false),
+            ),
+            (Squash::Root, (9, 4, vec![3]), (9, 4, vec![3], false)),
+            (Squash::All, (0, 0, vec![0, 5]), (77, 88, vec![], false)),
+            (Squash::All, (9, 4, vec![3]), (77, 88, vec![], false)),
+            (
+                Squash::None,
+                (u32::MAX, u32::MAX, vec![u32::MAX]),
+                (77, 88, vec![88], false),
+            ),
+        ];
+        for (squash, (uid, gid, groups), expected) in rows {
+            assert_eq!(
+                squashed(squash, uid, gid, &groups),
+                expected,
+                "{squash:?} {uid} {gid} {groups:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_else_ever_becomes_privileged() {
+        for squash in [Squash::None, Squash::Root, Squash::All] {
+            for uid in [1, 77, 65_534, u32::MAX] {
+                assert!(!squashed(squash, uid, 0, &[0]).3);
+            }
+        }
+        assert!(!squashed(Squash::Root, 0, 0, &[]).3);
+    }
+
+    #[test]
+    fn no_credential_is_anonymous_and_an_unknown_one_too_weak() {
+        let rules = ExportRules {
+            squash: Squash::None,
+            ..ExportRules::default()
+        };
+        let anonymous = Identity::of(&Auth::None, &rules).unwrap();
+        assert_eq!(anonymous.caller().uid, 65_534);
+        assert!(!anonymous.caller().privileged);
+        let gss = Auth::Other { flavor: 6, body: b"" };
+        assert_eq!(Identity::of(&gss, &rules), Err(AuthStatus::TooWeak));
+    }
+}

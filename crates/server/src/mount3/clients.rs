@@ -1,0 +1,82 @@
+//! Who has mounted what, for DUMP: informative only, and forgotten when the server ends. A client that never unmounts is
+//! remembered until newer ones need its place.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use curt_proto::mount3::PATH_MAX;
+use parking_lot::Mutex;
+
+/// Most mounts that are remembered; with [`PATH_MAX`] it bounds the memory.
+const CLIENTS_MAX: usize = 4096;
+
+/// The remembered mounts, oldest first.
+#[derive(Default)]
+pub(crate) struct Clients(Mutex<VecDeque<(IpAddr, Vec<u8>)>>);
+
+impl Clients {
+    /// A client mounted a path, perhaps again.
+    pub(crate) fn remember(&self, client: IpAddr, path: &[u8]) {
+        debug_assert!(path.len() <= PATH_MAX);
+        let mut mounts = self.0.lock();
+        mounts.retain(|(other, mounted)| *other != client || mounted != path);
+        if mounts.len() == CLIENTS_MAX {
+            mounts.pop_front();
+        }
+        mounts.push_back((client, path.to_vec()));
+    }
+
+    /// A client unmounted a path.
+    pub(crate) fn forget(&self, client: IpAddr, path: &[u8]) {
+        self.0
+            .lock()
+            .retain(|(other, mounted)| *other != client || mounted != path);
+    }
+
+    /// A client unmounted everything.
+    pub(crate) fn forget_all(&self, client: IpAddr) {
+        self.0.lock().retain(|(other, _)| *other != client);
+    }
+
+    /// All, oldest first.
+    pub(crate) fn list(&self) -> Vec<(String, Vec<u8>)> {
+        self.0
+            .lock()
+            .iter()
+            .map(|(client, path)| (client.to_string(), path.clone()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn mounts_are_remembered_once_and_within_bounds() {
+        let clients = Clients::default();
+        let client = |number: u32| IpAddr::V4(Ipv4Addr::from(number));
+        clients.remember(client(1), b"/a");
+        clients.remember(client(1), b"/b");
+        clients.remember(client(1), b"/a");
+        clients.remember(client(2), b"/a");
+        assert_eq!(clients.list().len(), 3);
+        clients.forget(client(1), b"/a");
+        assert_eq!(
+            clients.list(),
+            [
+                ("0.0.0.1".into(), b"/b".to_vec()),
+                ("0.0.0.2".into(), b"/a".to_vec())
+            ]
+        );
+        clients.forget_all(client(1));
+        assert_eq!(clients.list().len(), 1);
+        for number in 10..10 + u32::try_from(CLIENTS_MAX).unwrap_or(0) {
+            clients.remember(client(number), b"/a");
+        }
+        assert_eq!(clients.list().len(), CLIENTS_MAX);
+        assert_eq!(clients.list()[0].0, "0.0.0.10");
+    }
+}

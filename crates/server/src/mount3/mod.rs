@@ -1,0 +1,85 @@
+//! MOUNT version 3 (RFC 1813 appendix I), and version 1 but for its MNT.
+
+mod clients;
+mod mount;
+#[cfg(test)]
+mod tests;
+
+use curt_proto::mount3::{
+    ClientName, ENTRIES_MAX, ExportEntry, ExportList, ExportPath, MountEntry, MountList, PROGRAM, Procedure,
+    Status, VERSION, VERSION_1,
+};
+use curt_rpc::message::{Call, Versions};
+use curt_rpc::server::{CallFailure, Context};
+use curt_xdr::{Chain, Encode, Opaque, decode_all};
+
+pub(crate) use clients::Clients;
+
+use crate::dispatch::NfsService;
+
+/// Runs one procedure and appends its results.
+pub(crate) fn call(
+    service: &NfsService,
+    call: &Call<'_>,
+    context: &Context<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    debug_assert_eq!(call.program, PROGRAM);
+    if call.version != VERSION && call.version != VERSION_1 {
+        return Err(CallFailure::ProgramMismatch(Versions {
+            low: VERSION_1,
+            high: VERSION,
+        }));
+    }
+    let procedure = Procedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
+    let path = match procedure {
+        Procedure::Mount | Procedure::Unmount => {
+            decode_all::<ExportPath<'_>>(call.arguments)
+                .map_err(|_| CallFailure::GarbageArguments)?
+                .0
+        }
+        Procedure::Null | Procedure::Dump | Procedure::UnmountAll | Procedure::Export => Opaque::default(),
+    };
+    match procedure {
+        Procedure::Null => {}
+        // A handle of version 1 has 32 bytes, ours have more.
+        Procedure::Mount if call.version == VERSION_1 => Status::Acces.number().encode(reply),
+        Procedure::Mount => mount::mount(service, context, path.bytes()).encode(reply),
+        Procedure::Dump => dump(service, reply),
+        Procedure::Unmount => service.clients.forget(context.peer().ip(), path.bytes()),
+        Procedure::UnmountAll => service.clients.forget_all(context.peer().ip()),
+        Procedure::Export => exports(service, reply),
+    }
+    Ok(())
+}
+
+fn dump(service: &NfsService, reply: &mut Vec<u8>) {
+    let mounts = service.clients.list();
+    let entries = mounts.iter().filter_map(|(client, path)| {
+        let (client, path) = (Opaque::new(client.as_bytes()).ok()?, Opaque::new(path).ok()?);
+        Some(MountEntry {
+            client: ClientName(client),
+            path: ExportPath(path),
+        })
+    });
+    let entries = Chain::new(entries.collect()).expect("fewer clients are remembered than a list may have");
+    MountList(entries).encode(reply);
+}
+
+fn exports(service: &NfsService, reply: &mut Vec<u8>) {
+    let entry = |path| {
+        // No groups: everybody, which is what the rules of this version can say.
+        Some(ExportEntry {
+            path: ExportPath(Opaque::new(path).ok()?),
+            groups: Chain::default(),
+        })
+    };
+    let entries = service
+        .exports
+        .iter()
+        .filter_map(|export| entry(export.path()))
+        .take(ENTRIES_MAX)
+        .collect();
+    let entries = Chain::new(entries).expect("no more were taken than a list may have");
+    ExportList(entries).encode(reply);
+}

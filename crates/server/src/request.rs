@@ -1,0 +1,155 @@
+//! One call in work: from a handle to the file it stands for and the caller it is asked for.
+
+use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData};
+use curt_rpc::auth::Auth;
+use curt_rpc::server::{CallFailure, Context};
+use curt_vfs::{Attributes, Caller, Error, Node, NodeHandle, Vfs, WccBefore};
+use rustix::io::Errno;
+
+use crate::attributes::{before_to_wire, to_wire};
+use crate::dispatch::NfsService;
+use crate::export::Export;
+use crate::file_handle::Signed;
+use crate::identity::Identity;
+
+/// Why a call ends before its procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The procedure fails with this status.
+    Status(Status),
+    /// The call has no results at all.
+    Call(CallFailure),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// A call's surroundings.
+pub(crate) struct Request<'r, 'c> {
+    pub(crate) service: &'r NfsService,
+    pub(crate) credential: &'r Auth<'r>,
+    pub(crate) context: &'r mut Context<'c>,
+}
+
+impl<'r> Request<'r, '_> {
+    /// What a handle stands for, for this caller.
+    pub(crate) fn resolve(&self, handle: &FileHandle) -> Result<Target<'r>, Refusal> {
+        let service = self.service;
+        let Signed {
+            export,
+            file_system,
+            node,
+        } = service.key.verify(handle)?;
+        // An export that is no more, or another file system at its place: the handle was good once.
+        let export = service
+            .exports
+            .by_id(export)
+            .filter(|export| export.file_system == file_system);
+        let export = export.ok_or(Status::Stale)?;
+        let rules = export.rules_for(self.context.peer()).ok_or(Status::Acces)?;
+        let identity = Identity::of(self.credential, rules)
+            .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
+        Ok(Target {
+            service,
+            export,
+            node,
+            identity,
+            read_only: rules.read_only,
+        })
+    }
+
+    /// As [`Self::resolve`], for a second handle that must be of the same export.
+    pub(crate) fn resolve_beside(
+        &self,
+        first: &Target<'_>,
+        handle: &FileHandle,
+    ) -> Result<Target<'r>, Refusal> {
+        let second = self.resolve(handle)?;
+        if second.export.id != first.export.id {
+            return Err(Status::Xdev.into());
+        }
+        Ok(second)
+    }
+}
+
+/// A file and who asks for it.
+pub(crate) struct Target<'r> {
+    service: &'r NfsService,
+    export: &'r Export,
+    pub(crate) node: NodeHandle,
+    identity: Identity,
+    read_only: bool,
+}
+
+impl Target<'_> {
+    pub(crate) fn vfs(&self) -> &dyn Vfs {
+        &*self.export.vfs
+    }
+
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        self.identity.caller()
+    }
+
+    pub(crate) const fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Refuses changes where the export is read-only, as the file system would if it were.
+    pub(crate) fn writable(&self) -> Result<(), Status> {
+        if self.read_only { Err(Status::Rofs) } else { Ok(()) }
+    }
+
+    /// Present attributes, for replies that have none from an operation; none if the handle does not resolve.
+    pub(crate) fn present(&self) -> Option<Fattr> {
+        self.vfs()
+            .attributes(&self.node)
+            .ok()
+            .map(|attributes| self.fattr(&attributes))
+    }
+
+    /// As [`Self::present`], for a mutation that was not begun.
+    pub(crate) fn unchanged(&self) -> WccData {
+        WccData {
+            before: None,
+            after: self.present(),
+        }
+    }
+
+    pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr {
+        to_wire(attributes, self.export.file_system)
+    }
+
+    pub(crate) fn post_op(&self, attributes: Option<Attributes>) -> Option<Fattr> {
+        attributes.map(|attributes| self.fattr(&attributes))
+    }
+
+    pub(crate) fn wcc(&self, before: Option<WccBefore>, after: Option<Attributes>) -> WccData {
+        let before: Option<WccAttributes> = before.map(before_to_wire);
+        WccData {
+            before,
+            after: self.post_op(after),
+        }
+    }
+
+    /// The handle and attributes that stand for another object of the same export.
+    pub(crate) fn introduce(&self, node: &Node) -> (FileHandle, Fattr) {
+        (self.sign(&node.handle), self.fattr(&node.attributes))
+    }
+
+    fn sign(&self, node: &NodeHandle) -> FileHandle {
+        let (export, file_system) = (self.export.id, self.export.file_system);
+        self.service.key.sign(&Signed {
+            export,
+            file_system,
+            node: *node,
+        })
+    }
+}
+
+/// An error number as the file system's errors are.
+pub(crate) const fn os(errno: Errno) -> Error {
+    Error::Os(errno)
+}

@@ -1,0 +1,83 @@
+//! Files that are either old or new, never half: written beside, made durable, renamed.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::StateError;
+
+/// Far more than any file of the state has: a bound for what is read.
+const FILE_MAX: u64 = 16 << 20;
+
+/// Makes a directory that only its owner may use, unless it exists.
+pub(super) fn make_directory(path: &Path) -> Result<(), StateError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(failed(path))
+}
+
+/// A file's bytes; `None` if there is no such file.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed(path))?,
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(failed(path))?;
+    Ok(Some(bytes))
+}
+
+/// Gives a file these bytes (mode 0600) so that a crash leaves the old ones or the new ones.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let written = write_durably(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    if let Err(source) = written {
+        // Best effort: the error that counts is the first.
+        let _ = std::fs::remove_file(&beside);
+        return Err(StateError::Io {
+            path: path.to_owned(),
+            source,
+        });
+    }
+    let directory = path.parent().unwrap_or_else(|| Path::new("."));
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(failed(directory))
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Keeps others from changing the state until it is dropped.
+pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
+    let path: PathBuf = directory.join("lock");
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
+    let file = file.map_err(failed(&path))?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(&path)(errno.into()))?;
+    Ok(file)
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    let path = path.to_owned();
+    move |source| StateError::Io { path, source }
+}

@@ -1,0 +1,30 @@
+//! COMMIT (RFC 1813 section 3.3.21).
+
+use curt_proto::nfs3::{CommitArguments, CommitOk, Outcome, WccData};
+
+use crate::request::{Refusal, Request};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: CommitArguments,
+) -> Result<Outcome<CommitOk, WccData>, Refusal> {
+    let target = request.resolve(&arguments.file)?;
+    if let Err(status) = target.writable() {
+        return super::not_begun(&target, status);
+    }
+    request.context.may_block();
+    let (offset, count) = (arguments.offset, arguments.count);
+    let changed = target.vfs().commit(&target.caller(), &target.node, offset, count);
+    let wcc = target.wcc(changed.before, changed.after);
+    Ok(match changed.value {
+        Ok(()) => Outcome::Ok(CommitOk {
+            wcc,
+            verifier: request.service.write_verifier.current(),
+        }),
+        Err(error) => {
+            request.service.write_verifier.note(error);
+            Outcome::Failed(status::of_error_on_data(error), wcc)
+        }
+    })
+}

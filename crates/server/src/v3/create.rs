@@ -1,0 +1,38 @@
+//! CREATE (RFC 1813 section 3.3.8).
+
+use curt_proto::nfs3::{CreateArguments, CreateHow, Created, Outcome, WccData};
+use curt_vfs::CreateMode;
+
+use crate::attributes::set_from_wire;
+use crate::name::{Purpose, check};
+use crate::request::{Refusal, Request, os};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: &CreateArguments<'_>,
+) -> Result<Outcome<Created, WccData>, Refusal> {
+    let directory = request.resolve(&arguments.place.directory)?;
+    let set = match &arguments.how {
+        CreateHow::Unchecked(set) | CreateHow::Guarded(set) => set_from_wire(set),
+        CreateHow::Exclusive(_) => Ok(curt_vfs::SetAttributes::default()),
+    };
+    let wanted = directory.writable().and_then(|()| {
+        let name = check(arguments.place.name, Purpose::Make)?;
+        Ok((name, set.map_err(|errno| status::of_error(os(errno)))?))
+    });
+    let (name, set) = match wanted {
+        Ok(wanted) => wanted,
+        Err(status) => return super::not_begun(&directory, status),
+    };
+    let mode = match arguments.how {
+        CreateHow::Unchecked(_) => CreateMode::Unchecked(&set),
+        CreateHow::Guarded(_) => CreateMode::Guarded(&set),
+        CreateHow::Exclusive(verifier) => CreateMode::Exclusive(verifier.0),
+    };
+    request.context.may_block();
+    let changed = directory
+        .vfs()
+        .create(&directory.caller(), &directory.node, name, mode);
+    Ok(super::created(&directory, changed))
+}

@@ -1,0 +1,29 @@
+//! FSSTAT (RFC 1813 section 3.3.18).
+
+use curt_proto::nfs3::{Fattr, FileHandle, FsstatOk, Outcome};
+
+use crate::request::{Refusal, Request};
+use crate::status;
+
+pub(super) fn run(
+    request: &Request<'_, '_>,
+    root: FileHandle,
+) -> Result<Outcome<FsstatOk, Option<Fattr>>, Refusal> {
+    let target = request.resolve(&root)?;
+    let answer = target.vfs().space(&target.node);
+    let attributes = target.post_op(answer.attributes);
+    Ok(match answer.value {
+        Ok(space) => Outcome::Ok(FsstatOk {
+            attributes,
+            total_bytes: space.bytes_total,
+            free_bytes: space.bytes_free,
+            available_bytes: space.bytes_available,
+            total_files: space.files_total,
+            free_files: space.files_free,
+            available_files: space.files_available,
+            // Nobody promises that nothing will change.
+            invariant_seconds: 0,
+        }),
+        Err(error) => Outcome::Failed(status::of_error(error), attributes),
+    })
+}

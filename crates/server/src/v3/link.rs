@@ -1,0 +1,47 @@
+//! LINK (RFC 1813 section 3.3.15).
+
+use curt_proto::nfs3::{LinkArguments, LinkWcc, Outcome, Status};
+
+use crate::name::{Purpose, check};
+use crate::request::{Refusal, Request, Target};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: &LinkArguments<'_>,
+) -> Result<Outcome<LinkWcc, LinkWcc>, Refusal> {
+    let file = request.resolve(&arguments.file)?;
+    let directory = match request.resolve_beside(&file, &arguments.place.directory) {
+        Ok(directory) => directory,
+        Err(Refusal::Status(status)) => return Ok(not_begun(status, &file, None)),
+        Err(refusal) => return Err(refusal),
+    };
+    let name = match directory
+        .writable()
+        .and_then(|()| check(arguments.place.name, Purpose::Make))
+    {
+        Ok(name) => name,
+        Err(status) => return Ok(not_begun(status, &file, Some(&directory))),
+    };
+    request.context.may_block();
+    let linked = file.vfs().link(&file.caller(), &file.node, &directory.node, name);
+    let wcc = LinkWcc {
+        attributes: file.post_op(linked.node),
+        directory: directory.wcc(linked.directory.before, linked.directory.after),
+    };
+    Ok(match linked.directory.value {
+        Ok(()) => Outcome::Ok(wcc),
+        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+    })
+}
+
+fn not_begun(status: Status, file: &Target<'_>, directory: Option<&Target<'_>>) -> Outcome<LinkWcc, LinkWcc> {
+    let directory = directory.map(Target::unchanged).unwrap_or_default();
+    Outcome::Failed(
+        status,
+        LinkWcc {
+            attributes: file.present(),
+            directory,
+        },
+    )
+}

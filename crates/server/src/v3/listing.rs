@@ -1,0 +1,91 @@
+//! What READDIR and READDIRPLUS share: entries go from the file system into the reply until its budget is used up.
+//!
+//! The directory's attributes are taken before its entries are read: should it change meanwhile, a client that caches
+//! the entries under them sees at the next look that they are old. The cookie verifier is always zero, for cookies stay
+//! valid while a directory changes; one that is not zero came from another server.
+
+use curt_proto::nfs3::{
+    Cookie, CookieVerifier, DATA_MAX, Fattr, FileHandle, Full, ListingEncoder, Outcome, Status,
+};
+use curt_rpc::server::CallFailure;
+use curt_vfs::{Entry, Visit, Wanted};
+use curt_xdr::Encode;
+
+use crate::request::{Request, Target};
+use crate::status;
+
+/// What is asked for.
+pub(super) struct Listing {
+    pub(super) directory: FileHandle,
+    pub(super) cookie: Cookie,
+    pub(super) verifier: CookieVerifier,
+    pub(super) directory_count: u32,
+    pub(super) max_count: u32,
+    pub(super) wanted: Wanted,
+}
+
+/// Adds one entry to the reply.
+type Push = fn(&Target<'_>, &Entry<'_>, &mut ListingEncoder<'_>) -> Result<(), Full>;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    listing: &Listing,
+    push: Push,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let directory = match request.resolve(&listing.directory) {
+        Ok(directory) => directory,
+        Err(refusal) => return super::finish::<(), Option<Fattr>>(Err(refusal), reply),
+    };
+    request.context.may_block();
+    let attributes = directory.present();
+    let start = reply.len();
+    let listed = if listing.verifier != CookieVerifier::default() && listing.cookie != Cookie::default() {
+        Err(Status::BadCookie)
+    } else {
+        list(&directory, listing, attributes, push, reply)
+    };
+    if let Err(status) = listed {
+        reply.truncate(start);
+        // Asked again, for the directory may be gone by now.
+        let failed = directory.present();
+        return super::finish(Ok(Outcome::<(), Option<Fattr>>::Failed(status, failed)), reply);
+    }
+    Ok(())
+}
+
+fn list(
+    directory: &Target<'_>,
+    listing: &Listing,
+    attributes: Option<Fattr>,
+    push: Push,
+    reply: &mut Vec<u8>,
+) -> Result<(), Status> {
+    Status::Ok.encode(reply);
+    let count = listing.max_count.min(u32::try_from(DATA_MAX).unwrap_or(u32::MAX));
+    let begun = ListingEncoder::new(
+        reply,
+        count,
+        listing.directory_count,
+        attributes,
+        CookieVerifier::default(),
+    );
+    let Ok(mut encoder) = begun else {
+        return Err(Status::Toosmall);
+    };
+    let mut visit = |entry: &Entry<'_>| match push(directory, entry, &mut encoder) {
+        Ok(()) => Visit::Continue,
+        Err(Full) => Visit::Stop,
+    };
+    let (caller, node) = (directory.caller(), &directory.node);
+    let (cookie, wanted) = (listing.cookie.0, listing.wanted);
+    let answer = directory
+        .vfs()
+        .read_directory(&caller, node, cookie, wanted, &mut visit);
+    let eof = answer.value.map_err(status::of_error)?;
+    if encoder.entries() == 0 && !eof {
+        return Err(Status::Toosmall);
+    }
+    encoder.finish(eof);
+    Ok(())
+}

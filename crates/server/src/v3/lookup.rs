@@ -1,0 +1,31 @@
+//! LOOKUP (RFC 1813 section 3.3.3).
+
+use curt_proto::nfs3::{DirectoryName, Fattr, LookupOk, Outcome};
+
+use crate::name::{Purpose, check};
+use crate::request::{Refusal, Request};
+use crate::status;
+
+pub(super) fn run(
+    request: &Request<'_, '_>,
+    arguments: DirectoryName<'_>,
+) -> Result<Outcome<LookupOk, Option<Fattr>>, Refusal> {
+    let directory = request.resolve(&arguments.directory)?;
+    let name = match check(arguments.name, Purpose::Find) {
+        Ok(name) => name,
+        Err(status) => return Ok(Outcome::Failed(status, directory.present())),
+    };
+    let found = directory.vfs().lookup(&directory.caller(), &directory.node, name);
+    let attributes = directory.post_op(found.attributes);
+    Ok(match found.value {
+        Ok(node) => {
+            let (object, of_object) = directory.introduce(&node);
+            Outcome::Ok(LookupOk {
+                object,
+                attributes: Some(of_object),
+                directory: attributes,
+            })
+        }
+        Err(error) => Outcome::Failed(status::of_error(error), attributes),
+    })
+}

@@ -1,0 +1,116 @@
+//! READ (RFC 1813 section 3.3.6): the data go from the file into the reply without a stop.
+
+use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
+use curt_rpc::server::CallFailure;
+use curt_trace::ServerCounter;
+use curt_vfs::Outcome as Answer;
+use curt_xdr::{Encode, Opaque, put_padding};
+
+use crate::attributes::MAX_SIZE;
+use crate::request::{Refusal, Request, Target};
+use crate::status;
+
+/// From here on a read is worth handing the connection over for.
+const LARGE_READ: u32 = 64 << 10;
+
+/// Status, the flag of the attributes, the attributes, count, eof, and the length of the data.
+const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: ReadArguments,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let target = match request.resolve(&arguments.file) {
+        Ok(target) => target,
+        Err(refusal) => return fail(Err(refusal), reply),
+    };
+    let count = arguments.count.min(u32::try_from(DATA_MAX).unwrap_or(u32::MAX));
+    // Beyond the largest offset there is nothing: no file reaches there, and system calls would call it an error.
+    let Some(end) = arguments
+        .offset
+        .checked_add(u64::from(count))
+        .filter(|end| *end <= MAX_SIZE)
+    else {
+        return beyond_the_largest_offset(&target, reply);
+    };
+    debug_assert!(end >= arguments.offset);
+    if count >= LARGE_READ {
+        request.context.may_block();
+    }
+    let start = reply.len();
+    reply.resize(start + HEAD, 0);
+    let answer = target
+        .vfs()
+        .read(&target.caller(), &target.node, arguments.offset, count, reply);
+    finish_read(request, &target, answer, start, reply)
+}
+
+/// Fills in the head that was left blank, or replaces it by a failure.
+fn finish_read(
+    request: &Request<'_, '_>,
+    target: &Target<'_>,
+    answer: Answer<curt_vfs::Read>,
+    start: usize,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let attributes = target.post_op(answer.attributes);
+    let read = match answer.value {
+        Ok(read) => read,
+        Err(error) => {
+            reply.truncate(start);
+            let failed = ReadFailed { attributes };
+            return fail(
+                Ok(Outcome::Failed(status::of_error_on_data(error), failed)),
+                reply,
+            );
+        }
+    };
+    let length = reply.len() - start - HEAD;
+    debug_assert_eq!(u32::try_from(length), Ok(read.count));
+    // Encoded behind the data, moved to its place before them.
+    let tail = reply.len();
+    Status::Ok.encode(reply);
+    attributes.encode(reply);
+    for word in [read.count, u32::from(read.end), read.count] {
+        word.encode(reply);
+    }
+    let head = reply.len() - tail;
+    reply.copy_within(tail.., start);
+    reply.truncate(tail);
+    if head < HEAD {
+        reply.drain(start + head..start + HEAD);
+    }
+    put_padding(reply, length);
+    request
+        .service
+        .counters
+        .add(ServerCounter::ReadBytes, u64::from(read.count));
+    Ok(())
+}
+
+fn beyond_the_largest_offset(target: &Target<'_>, reply: &mut Vec<u8>) -> Result<(), CallFailure> {
+    // A read of nothing: tells whether the caller may read at all.
+    let mut nothing = Vec::new();
+    let answer = target
+        .vfs()
+        .read(&target.caller(), &target.node, MAX_SIZE, 0, &mut nothing);
+    let attributes = target.post_op(answer.attributes);
+    let outcome = match answer.value {
+        Ok(_) => Outcome::Ok(ReadOk {
+            attributes,
+            count: 0,
+            eof: true,
+            data: Opaque::default(),
+        }),
+        Err(error) => Outcome::Failed(status::of_error_on_data(error), ReadFailed { attributes }),
+    };
+    fail(Ok(outcome), reply)
+}
+
+fn fail(
+    result: Result<Outcome<ReadOk<'_>, ReadFailed>, Refusal>,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    super::finish(result, reply)
+}

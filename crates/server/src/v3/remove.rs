@@ -1,0 +1,23 @@
+//! REMOVE (RFC 1813 section 3.3.12).
+
+use curt_proto::nfs3::{DirectoryName, Outcome, WccData};
+
+use crate::name::{Purpose, check};
+use crate::request::{Refusal, Request};
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: DirectoryName<'_>,
+) -> Result<Outcome<WccData, WccData>, Refusal> {
+    let directory = request.resolve(&arguments.directory)?;
+    let name = match directory
+        .writable()
+        .and_then(|()| check(arguments.name, Purpose::Remove))
+    {
+        Ok(name) => name,
+        Err(status) => return super::not_begun(&directory, status),
+    };
+    request.context.may_block();
+    let changed = directory.vfs().remove(&directory.caller(), &directory.node, name);
+    Ok(super::removed(&directory, changed))
+}

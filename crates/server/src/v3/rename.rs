@@ -1,0 +1,50 @@
+//! RENAME (RFC 1813 section 3.3.14).
+
+use curt_proto::nfs3::{Outcome, RenameArguments, RenameWcc, Status};
+
+use crate::name::{Purpose, check};
+use crate::request::{Refusal, Request, Target};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: &RenameArguments<'_>,
+) -> Result<Outcome<RenameWcc, RenameWcc>, Refusal> {
+    let from = request.resolve(&arguments.from.directory)?;
+    let to = match request.resolve_beside(&from, &arguments.to.directory) {
+        Ok(to) => to,
+        Err(Refusal::Status(status)) => return Ok(not_begun(status, &from, None)),
+        Err(refusal) => return Err(refusal),
+    };
+    let names = from.writable().and_then(|()| {
+        let from = check(arguments.from.name, Purpose::Rename)?;
+        Ok((from, check(arguments.to.name, Purpose::Rename)?))
+    });
+    let (from_name, to_name) = match names {
+        Ok(names) => names,
+        Err(status) => return Ok(not_begun(status, &from, Some(&to))),
+    };
+    request.context.may_block();
+    let renamed = from
+        .vfs()
+        .rename(&from.caller(), &from.node, from_name, &to.node, to_name);
+    let wcc = RenameWcc {
+        from: from.wcc(renamed.from.0, renamed.from.1),
+        to: to.wcc(renamed.to.0, renamed.to.1),
+    };
+    Ok(match renamed.value {
+        Ok(()) => Outcome::Ok(wcc),
+        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+    })
+}
+
+fn not_begun(status: Status, from: &Target<'_>, to: Option<&Target<'_>>) -> Outcome<RenameWcc, RenameWcc> {
+    let to = to.map(Target::unchanged).unwrap_or_default();
+    Outcome::Failed(
+        status,
+        RenameWcc {
+            from: from.unchanged(),
+            to,
+        },
+    )
+}

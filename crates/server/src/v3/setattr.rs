@@ -1,0 +1,33 @@
+//! SETATTR (RFC 1813 section 3.3.2).
+
+use curt_proto::nfs3::{Outcome, SetattrArguments, WccData};
+
+use crate::attributes::{set_from_wire, time_from_wire};
+use crate::request::{Refusal, Request, os};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: &SetattrArguments,
+) -> Result<Outcome<WccData, WccData>, Refusal> {
+    let target = request.resolve(&arguments.object)?;
+    let wanted = target.writable().and_then(|()| {
+        let set = set_from_wire(&arguments.attributes);
+        let guard = arguments.guard.map(time_from_wire).transpose();
+        set.and_then(|set| guard.map(|guard| (set, guard)))
+            .map_err(|errno| status::of_error(os(errno)))
+    });
+    let (set, guard) = match wanted {
+        Ok(wanted) => wanted,
+        Err(status) => return super::not_begun(&target, status),
+    };
+    request.context.may_block();
+    let changed = target
+        .vfs()
+        .set_attributes(&target.caller(), &target.node, &set, guard);
+    let wcc = target.wcc(changed.before, changed.after);
+    Ok(match changed.value {
+        Ok(()) => Outcome::Ok(wcc),
+        Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
+    })
+}

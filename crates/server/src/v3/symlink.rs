@@ -1,0 +1,30 @@
+//! SYMLINK (RFC 1813 section 3.3.10).
+
+use curt_proto::nfs3::{Created, Outcome, SymlinkArguments, WccData};
+
+use crate::attributes::set_from_wire;
+use crate::name::{Purpose, check};
+use crate::request::{Refusal, Request, os};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: &SymlinkArguments<'_>,
+) -> Result<Outcome<Created, WccData>, Refusal> {
+    let directory = request.resolve(&arguments.place.directory)?;
+    let wanted = directory.writable().and_then(|()| {
+        let name = check(arguments.place.name, Purpose::Make)?;
+        let set = set_from_wire(&arguments.attributes).map_err(|errno| status::of_error(os(errno)))?;
+        Ok((name, set))
+    });
+    let (name, set) = match wanted {
+        Ok(wanted) => wanted,
+        Err(status) => return super::not_begun(&directory, status),
+    };
+    request.context.may_block();
+    let target = arguments.target.bytes();
+    let changed = directory
+        .vfs()
+        .make_symlink(&directory.caller(), &directory.node, name, target, &set);
+    Ok(super::created(&directory, changed))
+}

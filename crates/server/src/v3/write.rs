@@ -1,0 +1,68 @@
+//! WRITE (RFC 1813 section 3.3.7).
+
+use curt_proto::nfs3::{Outcome, Stability, Status, WccData, WriteArguments, WriteOk};
+use curt_trace::ServerCounter;
+
+use crate::attributes::MAX_SIZE;
+use crate::request::{Refusal, Request};
+use crate::status;
+
+pub(super) fn run(
+    request: &mut Request<'_, '_>,
+    arguments: &WriteArguments<'_>,
+) -> Result<Outcome<WriteOk, WccData>, Refusal> {
+    let target = request.resolve(&arguments.file)?;
+    let data = arguments.data.bytes();
+    if let Err(status) = target.writable() {
+        return super::not_begun(&target, status);
+    }
+    if usize::try_from(arguments.count) != Ok(data.len()) {
+        return super::not_begun(&target, Status::Inval);
+    }
+    let end = arguments.offset.checked_add(u64::from(arguments.count));
+    if end.is_none_or(|end| end > MAX_SIZE) {
+        return super::not_begun(&target, Status::Fbig);
+    }
+    if arguments.stability != Stability::Unstable {
+        request.context.may_block();
+    }
+    let verifier = request.service.write_verifier.current();
+    let (offset, stability) = (arguments.offset, to_vfs(arguments.stability));
+    let changed = target
+        .vfs()
+        .write(&target.caller(), &target.node, offset, data, stability);
+    let wcc = target.wcc(changed.before, changed.after);
+    Ok(match changed.value {
+        Ok(written) => {
+            let counters = &request.service.counters;
+            counters.add(ServerCounter::WriteBytes, u64::from(written.count));
+            let committed = to_wire(written.stability);
+            Outcome::Ok(WriteOk {
+                wcc,
+                count: written.count,
+                committed,
+                verifier,
+            })
+        }
+        Err(error) => {
+            request.service.write_verifier.note(error);
+            Outcome::Failed(status::of_error_on_data(error), wcc)
+        }
+    })
+}
+
+const fn to_vfs(stability: Stability) -> curt_vfs::Stability {
+    match stability {
+        Stability::Unstable => curt_vfs::Stability::Unstable,
+        Stability::DataSync => curt_vfs::Stability::DataSync,
+        Stability::FileSync => curt_vfs::Stability::FileSync,
+    }
+}
+
+const fn to_wire(stability: curt_vfs::Stability) -> Stability {
+    match stability {
+        curt_vfs::Stability::Unstable => Stability::Unstable,
+        curt_vfs::Stability::DataSync => Stability::DataSync,
+        curt_vfs::Stability::FileSync => Stability::FileSync,
+    }
+}
