@@ -1,0 +1,280 @@
+//! Laws of access.
+
+use core::time::Duration;
+
+use curt_policy::{
+    AccessDecision, AccessEntry, AccessMode, AskWhy, Credential, Epoch, Facts, Freshness, Moment, ObjectKind,
+    Rights,
+    access::{DENIAL_LIFETIME, Lesson, compare, decide_access, everybody_may_search, local_verdict},
+};
+
+use crate::cases::{directory, file, for_each_case};
+
+const NEEDS: [Rights; 5] = [
+    Rights::NONE,
+    Rights::READ,
+    Rights::MODIFY,
+    Rights::EXECUTE,
+    Rights::LOOKUP,
+];
+
+/// Every decision, with what led to it.
+fn for_each_decision(
+    mut check: impl FnMut(curt_policy::AccessView, Freshness, Rights, &curt_policy::CacheOptions, AccessDecision),
+) {
+    let cases = for_each_case(|case| {
+        let options = case.open_options();
+        let view = case.access_view();
+        let attributes = case.freshness();
+        let needs = case.pick(&NEEDS);
+        check(
+            view,
+            attributes,
+            needs,
+            &options,
+            decide_access(&view, attributes, needs, &options),
+        );
+    });
+    assert_eq!(cases, 16 * 4 * (1 + 3 * 6) * 2 * 4 * 5);
+}
+
+/// 7.1: mask 0 needs no request.
+#[test]
+fn nothing_is_asked_about_nothing() {
+    for_each_decision(|_, _, needs, _, decision| {
+        if needs.is_empty() {
+            assert_eq!(decision, AccessDecision::Allow);
+        }
+    });
+}
+
+/// A5, 7.1: `local` is `None` for uid 0, so it must not matter what mode it is.
+#[test]
+fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
+    for_each_decision(|view, _, needs, _, decision| {
+        let served = view.entry.is_some_and(|entry| entry.asked.contains(needs));
+        if view.local.is_none() && !served && !needs.is_empty() {
+            assert_eq!(decision, AccessDecision::Ask(AskWhy::Unasked));
+        }
+    });
+}
+
+#[test]
+fn with_accesscheck_mode_bits_decide_nothing() {
+    for_each_decision(|view, attributes, needs, options, decision| {
+        if options.access == AccessMode::Server {
+            let without = curt_policy::AccessView { local: None, ..view };
+            assert_eq!(decision, decide_access(&without, attributes, needs, options));
+        }
+    });
+}
+
+/// A2: EACCES is said only on a denial that the server gave less than a second ago.
+#[test]
+fn a_denial_is_never_our_own() {
+    for_each_decision(|view, _, needs, _, decision| {
+        if decision == AccessDecision::Deny {
+            let entry = view.entry.unwrap();
+            assert!(entry.denial_is_young && entry.asked.contains(needs) && !entry.granted.contains(needs));
+        }
+    });
+}
+
+/// 7.1: with noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before foreign data.
+#[test]
+fn mode_bits_spare_every_access_but_two() {
+    for_each_decision(|view, _, _, options, decision| {
+        if options.access == AccessMode::ModeBits && view.local.is_some() {
+            assert_ne!(decision, AccessDecision::Ask(AskWhy::Unasked));
+        }
+    });
+}
+
+/// A4: once the server has said yes under the same rights, it is not asked again before foreign data.
+#[test]
+fn foreign_data_are_served_only_after_the_server_granted_something() {
+    for_each_decision(|view, attributes, needs, options, decision| {
+        let asked = view.entry.is_some_and(|entry| entry.asked.contains(needs));
+        if view.foreign_data && !asked && !needs.is_empty() {
+            assert_ne!(
+                decision,
+                AccessDecision::Allow,
+                "{view:?} {attributes:?} {options:?}"
+            );
+        }
+        if decision == AccessDecision::Ask(AskWhy::ForeignData) {
+            assert!(view.foreign_data && !asked);
+        }
+    });
+}
+
+#[test]
+fn noac_and_old_attributes_allow_nothing_without_asking() {
+    for_each_decision(|_, attributes, needs, options, decision| {
+        let believed = match attributes {
+            Freshness::Confirmed => true,
+            Freshness::Fresh => options.attribute_cache,
+            Freshness::Expired | Freshness::Unknown => false,
+        };
+        if !believed && !needs.is_empty() {
+            assert!(matches!(
+                decision,
+                AccessDecision::Revalidate | AccessDecision::Ask(_)
+            ));
+        }
+    });
+}
+
+/// Asking, absorbing and deciding again ends: neither kind of request is decided twice for the same reason.
+#[test]
+fn an_answer_ends_the_asking() {
+    let (now, epoch) = (Moment::from_nanoseconds(5), Epoch::default());
+    for_each_decision(|view, attributes, needs, options, decision| {
+        let asked = Rights::worth_asking(ObjectKind::Regular).with(needs);
+        match decision {
+            AccessDecision::Allow | AccessDecision::Deny => {}
+            AccessDecision::Revalidate => {
+                let again = decide_access(&view, Freshness::Confirmed, needs, options);
+                assert_ne!(again, AccessDecision::Revalidate, "{view:?} {attributes:?}");
+            }
+            AccessDecision::Ask(_) => {
+                for granted in [Rights::NONE, asked] {
+                    let entry = AccessEntry::absorb(None, asked, granted, epoch, now).view(epoch, now);
+                    let view = curt_policy::AccessView { entry, ..view };
+                    let again = decide_access(&view, Freshness::Confirmed, needs, options);
+                    let wanted = if granted == asked {
+                        AccessDecision::Allow
+                    } else {
+                        AccessDecision::Deny
+                    };
+                    assert_eq!(again, wanted);
+                }
+            }
+        }
+    });
+}
+
+/// The verdict by mode bits against a table written by hand, for every mode, class and kind.
+#[test]
+fn mode_bits_grant_what_a_local_file_system_would() {
+    let people = [
+        (1000, 5, &[][..], 6),
+        (1001, 100, &[][..], 3),
+        (1001, 5, &[7, 100][..], 3),
+        (1001, 5, &[7][..], 0),
+    ];
+    for kind in [ObjectKind::Regular, ObjectKind::Directory] {
+        for mode in 0..0o1000 {
+            let facts = Facts {
+                kind,
+                mode,
+                ..file(0)
+            };
+            for (uid, gid, groups, shift) in people {
+                let granted = local_verdict(&facts, Credential { uid, gid, groups }).unwrap();
+                let bits = (mode >> shift) & 7;
+                assert_eq!(granted.contains(Rights::READ), bits & 4 != 0);
+                assert_eq!(granted.contains(Rights::MODIFY), bits & 2 != 0);
+                assert_eq!(granted.contains(Rights::EXTEND), bits & 2 != 0);
+                let walk = if kind == ObjectKind::Directory {
+                    Rights::LOOKUP
+                } else {
+                    Rights::EXECUTE
+                };
+                assert_eq!(granted.contains(walk), bits & 1 != 0);
+                let delete = kind == ObjectKind::Directory && bits & 3 == 3;
+                assert_eq!(granted.contains(Rights::DELETE), delete);
+            }
+            assert_eq!(
+                local_verdict(
+                    &facts,
+                    Credential {
+                        uid: 0,
+                        gid: 0,
+                        groups: &[]
+                    }
+                ),
+                None
+            );
+        }
+    }
+}
+
+#[test]
+fn everybody_may_search_where_all_three_classes_may() {
+    for mode in 0..0o1000 {
+        let open = mode & 0o100 != 0 && mode & 0o010 != 0 && mode & 0o001 != 0;
+        assert_eq!(everybody_may_search(&Facts { mode, ..directory(0) }), open);
+        assert!(!everybody_may_search(&Facts { mode, ..file(0) }));
+    }
+}
+
+#[test]
+fn an_answer_counts_only_under_the_epoch_it_was_given_in() {
+    let (old, new) = (Epoch::default(), Epoch::default().next());
+    let now = Moment::from_nanoseconds(1);
+    let entry = AccessEntry::absorb(None, Rights::ALL, Rights::READ, old, now);
+    assert_eq!(entry.view(old, now).unwrap().granted, Rights::READ);
+    assert_eq!(entry.view(new, now), None);
+    // What was known under the old epoch is not carried over.
+    let next = AccessEntry::absorb(Some(entry), Rights::EXECUTE, Rights::EXECUTE, new, now);
+    assert_eq!(next.view(new, now).unwrap().granted, Rights::EXECUTE);
+}
+
+#[test]
+fn a_later_answer_replaces_what_it_was_asked_about_and_nothing_else() {
+    let (epoch, now) = (Epoch::default(), Moment::from_nanoseconds(1));
+    let entry = AccessEntry::absorb(None, Rights::READ.with(Rights::MODIFY), Rights::READ, epoch, now);
+    let entry = AccessEntry::prove(Some(entry), Rights::EXECUTE, epoch, now);
+    let entry = AccessEntry::absorb(Some(entry), Rights::READ, Rights::NONE, epoch, now);
+    let view = entry.view(epoch, now).unwrap();
+    assert_eq!(view.granted, Rights::EXECUTE);
+    assert_eq!(
+        view.asked,
+        Rights::READ.with(Rights::MODIFY).with(Rights::EXECUTE)
+    );
+}
+
+#[test]
+fn a_denial_is_young_for_a_second() {
+    let (epoch, sent_at) = (Epoch::default(), Moment::from_nanoseconds(1));
+    let entry = AccessEntry::absorb(None, Rights::READ, Rights::NONE, epoch, sent_at);
+    let young = |after: Duration| entry.view(epoch, sent_at.plus(after)).unwrap().denial_is_young;
+    assert!(young(Duration::ZERO));
+    assert!(young(DENIAL_LIFETIME - Duration::from_nanos(1)));
+    assert!(!young(DENIAL_LIFETIME));
+}
+
+/// A5: which way server and mode bits disagree; a read-only export's refusal of writing is no disagreement.
+#[test]
+fn mode_bits_and_the_server_are_compared_where_it_tells() {
+    let all = Rights::worth_asking(ObjectKind::Regular);
+    let write = Rights::MODIFY.with(Rights::EXTEND);
+    assert_eq!(compare(Rights::READ, all, Rights::READ), Lesson::Agree);
+    assert_eq!(
+        compare(Rights::READ.with(write), all, Rights::READ),
+        Lesson::Agree
+    );
+    assert_eq!(compare(Rights::NONE, all, Rights::READ), Lesson::ServerGrantsMore);
+    assert_eq!(compare(Rights::READ, all, Rights::NONE), Lesson::ServerGrantsLess);
+    assert_eq!(
+        compare(Rights::READ, all, Rights::EXECUTE),
+        Lesson::ServerGrantsLess
+    );
+    // Nothing is learned of what was not asked.
+    assert_eq!(compare(Rights::READ, write, Rights::NONE), Lesson::Agree);
+}
+
+#[test]
+fn one_access_asks_about_whatever_could_matter() {
+    let directory = Rights::worth_asking(ObjectKind::Directory);
+    let regular = Rights::worth_asking(ObjectKind::Regular);
+    for mask in 0..8 {
+        assert!(directory.contains(Rights::from_access_mask(mask, ObjectKind::Directory)));
+        assert!(regular.contains(Rights::from_access_mask(mask, ObjectKind::Regular)));
+        assert_eq!(
+            Rights::from_access_mask(mask, ObjectKind::Regular).is_empty(),
+            mask == 0
+        );
+    }
+}

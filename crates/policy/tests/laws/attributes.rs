@@ -1,0 +1,377 @@
+//! Laws of the attribute timers, of the order of replies, and of the epochs.
+
+use core::time::Duration;
+
+use curt_policy::{
+    Absorbed, AttributeState, CacheOptions, Facts, Freshness, Interval, Moment, Mutation, ObjectKind, Report,
+    attributes::{GetattrDecision, STEPS_MAX, decide_getattr},
+};
+
+use crate::cases::{before, file, for_each_case, stamp};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(milliseconds: u32) -> Moment {
+    Moment::from_start(Duration::from_millis(u64::from(milliseconds)))
+}
+
+fn report(facts: Facts, sent: u32, received: u32) -> Report {
+    Report {
+        facts,
+        sent_at: at(sent),
+        received_at: at(received),
+    }
+}
+
+fn mutation(before: &Facts, after: &Facts, sent: u32, received: u32) -> Mutation {
+    Mutation {
+        before: Some(before.as_before()),
+        after: Some(*after),
+        sent_at: at(sent),
+        received_at: at(received),
+    }
+}
+
+fn known(facts: Facts, sent: u32, received: u32) -> AttributeState {
+    let mut state = AttributeState::unknown();
+    let absorbed = state.absorb(report(facts, sent, received), &CacheOptions::default());
+    assert!(absorbed.adopted);
+    state
+}
+
+#[test]
+fn stat_is_served_from_fresh_attributes_and_never_under_noac_or_over_unsent_data() {
+    for_each_case(|case| {
+        let options = case.open_options();
+        let (attributes, unsent) = (case.freshness(), case.bool());
+        let believed =
+            attributes == Freshness::Confirmed || (attributes == Freshness::Fresh && options.attribute_cache);
+        let wanted = match (unsent, believed) {
+            (true, _) => GetattrDecision::FlushFirst,
+            (false, true) => GetattrDecision::Serve,
+            (false, false) => GetattrDecision::Revalidate,
+        };
+        assert_eq!(decide_getattr(attributes, unsent, &options), wanted);
+    });
+}
+
+/// A0: attributes are as old as their request, not as their reply.
+#[test]
+fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
+    let options = CacheOptions::default();
+    let state = known(file(1), 1000, 2500);
+    let never = Moment::from_nanoseconds(u64::MAX);
+    assert_eq!(state.freshness(never, at(3999), &options), Freshness::Fresh);
+    assert_eq!(state.freshness(never, at(4000), &options), Freshness::Expired);
+    assert_eq!(state.remaining(at(2500), &options), Duration::from_millis(1500));
+    assert_eq!(
+        AttributeState::unknown().freshness(at(0), at(0), &options),
+        Freshness::Unknown
+    );
+}
+
+#[test]
+fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_not() {
+    let noac = CacheOptions {
+        attribute_cache: false,
+        ..CacheOptions::default()
+    };
+    let state = known(file(1), 1000, 1001);
+    assert_eq!(state.freshness(at(1000), at(90_000), &noac), Freshness::Confirmed);
+    assert_eq!(state.freshness(at(1001), at(1001), &noac), Freshness::Expired);
+    assert_eq!(state.remaining(at(1001), &noac), Duration::ZERO);
+}
+
+/// A0: 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are asked for.
+#[test]
+fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_drive_it_up() {
+    let options = CacheOptions::default();
+    let mut state = known(file(1), 0, 0);
+    let mut now = 0;
+    for seconds in [3, 6, 12, 24, 48, 60, 60] {
+        assert_eq!(state.remaining(at(now), &options), SECOND * seconds);
+        for storm in 1..seconds {
+            let _ = state.absorb(report(file(1), now + storm, now + storm), &options);
+            assert_eq!(state.remaining(at(now + storm), &options), SECOND * seconds);
+        }
+        now += seconds * 1000;
+        let _ = state.absorb(report(file(1), now, now), &options);
+    }
+}
+
+#[test]
+fn a_change_throws_the_lifetime_back() {
+    let options = CacheOptions::default();
+    for own in [false, true] {
+        let mut state = known(file(1), 0, 0);
+        let _ = state.absorb(report(file(1), 3000, 3000), &options);
+        assert_eq!(state.remaining(at(3000), &options), SECOND * 6);
+        if own {
+            state.begin_mutation();
+            let _ = state.absorb_mutation(mutation(&file(1), &file(5), 4000, 4000), &options);
+        } else {
+            let _ = state.absorb(report(file(5), 4000, 4000), &options);
+        }
+        assert_eq!(state.remaining(at(4000), &options), SECOND * 3);
+    }
+}
+
+/// `remount` may move the bounds; the lifetime in force stays within them.
+#[test]
+fn the_lifetime_stays_within_the_bounds_in_force() {
+    let state = known(file(1), 0, 0);
+    for (min, max, wanted) in [(1, 2, 2), (5, 60, 5), (3, 60, 3), (0, 0, 0), (7, 5, 7)] {
+        let files = Interval {
+            min: SECOND * min,
+            max: SECOND * max,
+        };
+        let options = CacheOptions {
+            files,
+            ..CacheOptions::default()
+        };
+        assert_eq!(
+            state.remaining(at(0), &options),
+            SECOND * wanted,
+            "{min} to {max}"
+        );
+    }
+}
+
+#[test]
+fn directories_have_their_own_interval() {
+    let state = known(
+        Facts {
+            kind: ObjectKind::Directory,
+            ..file(1)
+        },
+        0,
+        0,
+    );
+    assert_eq!(state.remaining(at(0), &CacheOptions::default()), SECOND * 30);
+}
+
+/// Every order in which two replies can be sent, executed and received: the later state wins, or both are doubted.
+#[test]
+fn an_older_reply_never_replaces_a_newer_one() {
+    let options = CacheOptions::default();
+    for_each_case(|case| {
+        // The first reply known was sent at 10 and received at 30.
+        let first = file(5);
+        let second = Facts {
+            stamp: stamp(5, case.pick(&[4, 5, 6])),
+            size: case.pick(&[10, 11]),
+            ..first
+        };
+        let sent = case.pick(&[5, 15, 30, 35]);
+        let mut state = known(first, 10, 30);
+        let absorbed = state.absorb(report(second, sent, 40), &options);
+        let ordered = second.stamp.later_than(first.stamp);
+        if second == first {
+            assert!(absorbed.adopted && !absorbed.contents_changed);
+            assert_eq!(state.sent_at(), Some(at(sent.max(10))));
+        } else if sent >= 30 || ordered == Some(true) {
+            // Asked after the first was known, or later by the server's own word.
+            assert!(absorbed.adopted && absorbed.contents_changed);
+            assert_eq!(state.facts(), Some(second));
+        } else if ordered == Some(false) {
+            assert_eq!((state.facts(), state.sent_at()), (Some(first), Some(at(10))));
+            assert!(!absorbed.adopted && !absorbed.contents_changed);
+        } else {
+            // Nobody can tell which was first: nothing is believed until one more reply.
+            assert!(absorbed.contents_changed);
+            assert_eq!(state.freshness(at(0), at(40), &options), Freshness::Expired);
+            let _ = state.absorb(report(second, 40, 41), &options);
+            assert_eq!(state.freshness(at(40), at(41), &options), Freshness::Confirmed);
+        }
+    });
+}
+
+/// Who changed it, with what, and what the server said: an epoch ends unless it is proven that only we did.
+#[test]
+fn the_contents_epoch_ends_exactly_when_others_may_have_changed_it() {
+    let options = CacheOptions::default();
+    for_each_case(|case| {
+        let old = file(1);
+        let mut state = known(old, 10, 20);
+        let epoch = state.contents();
+        let changed = case.bool();
+        let after = if changed { file(5) } else { old };
+        let absorbed = if case.bool() {
+            let matches = case.bool();
+            let said_before = case.bool();
+            let said_after = case.bool();
+            state.begin_mutation();
+            let found = if matches { before(&old) } else { before(&file(3)) };
+            let absorbed = state.absorb_mutation(
+                Mutation {
+                    before: found.filter(|_| said_before),
+                    after: Some(after).filter(|_| said_after),
+                    sent_at: at(30),
+                    received_at: at(40),
+                },
+                &options,
+            );
+            let proven = said_after && (!changed || (matches && said_before));
+            assert_eq!(
+                absorbed.contents_changed, !proven,
+                "matches {matches} before {said_before} after {said_after}"
+            );
+            absorbed
+        } else {
+            let absorbed = state.absorb(report(after, 30, 40), &options);
+            assert_eq!(absorbed.contents_changed, changed);
+            absorbed
+        };
+        assert_eq!(state.contents() != epoch, absorbed.contents_changed);
+        assert!(!state.is_changing());
+    });
+}
+
+/// A reply that never came leaves nothing that is believed.
+#[test]
+fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
+    let options = CacheOptions::default();
+    let mut state = known(file(1), 10, 20);
+    state.begin_mutation();
+    let lost = Mutation {
+        before: None,
+        after: None,
+        sent_at: at(30),
+        received_at: at(50),
+    };
+    let _ = state.absorb_mutation(lost, &options);
+    let _ = state.absorb(report(file(1), 40, 60), &options);
+    assert_eq!(state.freshness(at(0), at(60), &options), Freshness::Expired);
+    let _ = state.absorb(report(file(1), 50, 61), &options);
+    assert_eq!(state.freshness(at(50), at(61), &options), Freshness::Confirmed);
+}
+
+/// Three changes of ours, their replies in any order, with or without another's between them.
+#[test]
+fn our_own_changes_join_in_whatever_order_their_replies_come() {
+    let options = CacheOptions::default();
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for_each_case(|case| {
+        let order = case.pick(&orders);
+        let foreign = case.bool();
+        // The server's states: 1 -> 2 -> 3 -> 4 by us; with a stranger 2 becomes 9 in between.
+        let found = [1, if foreign { 9 } else { 2 }, 3];
+        let left = [2, 3, 4];
+        let time = |state: u32| {
+            if state == 9 {
+                stamp(25, 25)
+            } else {
+                stamp(state * 10, state * 10)
+            }
+        };
+        let facts = |state: u32| Facts {
+            stamp: time(state),
+            ..file(0)
+        };
+        let mut state = known(facts(1), 10, 20);
+        let epoch = state.contents();
+        for _ in 0..3 {
+            state.begin_mutation();
+        }
+        let mut last = None;
+        for (number, change) in (0..).zip(order) {
+            let change = mutation(&facts(found[change]), &facts(left[change]), 30, 40 + number);
+            last = Some(state.absorb_mutation(change, &options));
+            if number < 2 {
+                // Nothing is kept or served between, unless what arrived fits together.
+                assert!(state.contents().is_none_or(|now| Some(now) == epoch));
+            }
+        }
+        assert_eq!(state.facts(), Some(facts(4)));
+        assert_eq!(last.unwrap().contents_changed, foreign, "{order:?}");
+        assert_eq!(state.contents() == epoch, !foreign);
+    });
+}
+
+#[test]
+fn more_unexplained_changes_than_are_kept_count_as_anothers() {
+    let options = CacheOptions::default();
+    let most = u32::try_from(STEPS_MAX).unwrap();
+    for (changes, joined) in [(most, true), (most + 1, false)] {
+        let facts = |state: u32| Facts {
+            stamp: stamp(state, state),
+            ..file(0)
+        };
+        let mut state = known(facts(0), 10, 20);
+        let epoch = state.contents();
+        for _ in 0..changes {
+            state.begin_mutation();
+        }
+        // All but the first arrive, then the first: only then do they join.
+        for change in (1..changes).chain([0]) {
+            let _ = state.absorb_mutation(mutation(&facts(change), &facts(change + 1), 30, 40), &options);
+        }
+        assert_eq!(state.contents() == epoch, joined, "{changes} changes");
+    }
+}
+
+#[test]
+fn a_change_of_mode_owner_or_hidden_rights_ends_the_rights_epoch_and_writing_does_not() {
+    let options = CacheOptions::default();
+    let old = file(1);
+    let cases = [
+        (
+            Facts {
+                mode: 0o600,
+                stamp: stamp(1, 5),
+                ..old
+            },
+            true,
+        ),
+        (
+            Facts {
+                uid: 7,
+                stamp: stamp(1, 5),
+                ..old
+            },
+            true,
+        ),
+        (
+            Facts {
+                gid: 7,
+                stamp: stamp(1, 5),
+                ..old
+            },
+            true,
+        ),
+        // A change of attributes alone: it may be one of an access control list.
+        (
+            Facts {
+                stamp: stamp(1, 5),
+                ..old
+            },
+            true,
+        ),
+        (
+            Facts {
+                stamp: stamp(5, 5),
+                ..old
+            },
+            false,
+        ),
+        (
+            Facts {
+                size: 11,
+                stamp: stamp(5, 5),
+                ..old
+            },
+            false,
+        ),
+        (old, false),
+    ];
+    for (new, ends) in cases {
+        let mut state = known(old, 10, 20);
+        let rights = state.rights();
+        let Absorbed { rights_changed, .. } = state.absorb(report(new, 30, 40), &options);
+        assert_eq!(
+            (rights_changed, state.rights() != rights),
+            (ends, ends),
+            "{new:?}"
+        );
+    }
+}

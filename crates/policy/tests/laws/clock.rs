@@ -1,0 +1,231 @@
+//! Laws of the server's clock, of pages and of listings.
+
+use core::time::Duration;
+
+use curt_policy::{
+    AttributeState, CacheOptions, Facts, Moment, Mutation, PlusMode, RacyGuard, Report, ServerClock,
+    ServerTime,
+    data::{DataLabel, Pages, decide_pages, learn_pages, learn_written},
+    listing::{ListingDecision, ListingView, NAMES_WITHOUT_STAT_MAX, decide_listing},
+    server_clock::{GUARD_MAX, GUARD_MIN},
+};
+
+use crate::cases::{before, file, for_each_case};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn at(milliseconds: u32) -> Moment {
+    Moment::from_start(MILLISECOND * milliseconds)
+}
+
+/// The server's clock shows `1_000_000 s + m` at our moment `m`, in whole steps.
+fn server_time(moment: Moment, step: Duration) -> ServerTime {
+    let step = u64::try_from(step.as_nanos()).unwrap();
+    let nanoseconds = moment.nanoseconds() / step * step;
+    ServerTime::new(
+        1_000_000 + i64::try_from(nanoseconds / 1_000_000_000).unwrap(),
+        u32::try_from(nanoseconds % 1_000_000_000).unwrap(),
+    )
+}
+
+#[test]
+fn the_estimate_is_never_later_than_the_servers_present() {
+    for_each_case(|case| {
+        let step = case.pick(&[Duration::from_nanos(1), MILLISECOND * 10, MILLISECOND * 1000]);
+        let mut clock = ServerClock::new(Duration::ZERO);
+        for _ in 0..3 {
+            let changed = case.pick(&[0, 3, 999, 2500]);
+            let delay = case.pick(&[0, 7, 4000]);
+            clock.learn(server_time(at(changed), step), at(changed + delay));
+            for now in [3000, 10_000] {
+                let present = server_time(at(now), Duration::from_nanos(1)).as_nanoseconds();
+                assert!(clock.lower_bound(at(now)).unwrap() <= i128::from(present));
+            }
+        }
+    });
+}
+
+/// 7.7.
+#[test]
+fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() {
+    let one_second = Duration::from_secs(1);
+    for (told, seen, guard) in [
+        (Duration::ZERO, None, GUARD_MIN),
+        (one_second, None, 2 * one_second),
+        // knfsd says 1 s and sends nanoseconds.
+        (one_second, Some(ServerTime::new(7, 123_456_789)), GUARD_MIN),
+        (one_second, Some(ServerTime::new(7, 120_000_000)), GUARD_MIN),
+        (
+            one_second,
+            Some(ServerTime::new(7, 100_000_000)),
+            200 * MILLISECOND,
+        ),
+        // A file system that says 1 ns and keeps seconds, or two.
+        (
+            Duration::from_nanos(1),
+            Some(ServerTime::new(7, 0)),
+            2 * one_second,
+        ),
+        (
+            Duration::from_nanos(1),
+            Some(ServerTime::new(8, 0)),
+            4 * one_second,
+        ),
+    ] {
+        let mut clock = ServerClock::new(told);
+        if let Some(seen) = seen {
+            clock.learn(seen, at(1));
+        }
+        assert_eq!(clock.guard(), guard, "told {told:?}, seen {seen:?}");
+    }
+}
+
+#[test]
+fn one_fine_time_is_enough_to_lower_the_guard_and_none_raises_it() {
+    let mut clock = ServerClock::new(Duration::ZERO);
+    clock.learn(ServerTime::new(7, 0), at(1));
+    assert_eq!(clock.guard(), Duration::from_secs(2));
+    clock.learn(ServerTime::new(7, 5), at(2));
+    assert_eq!(clock.guard(), GUARD_MIN);
+    clock.learn(ServerTime::new(8, 0), at(3));
+    assert_eq!(clock.guard(), GUARD_MIN);
+}
+
+#[test]
+fn a_proven_mistake_doubles_the_guard_up_to_a_bound() {
+    let mut clock = ServerClock::new(Duration::ZERO);
+    let mut last = clock.guard();
+    for _ in 0..20 {
+        clock.proven_coarse();
+        assert_eq!(clock.guard(), (last * 2).min(GUARD_MAX));
+        last = clock.guard();
+    }
+    assert_eq!(last, GUARD_MAX);
+}
+
+/// N3: a change of our own shows the server's present; an estimate beyond it came from a clock that was set back.
+#[test]
+fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
+    let mut clock = ServerClock::new(Duration::ZERO);
+    clock.learn(ServerTime::new(2_000_000, 1), at(1000));
+    clock.learn_from_change(ServerTime::new(1_000_000, 1), at(5000), at(5001));
+    let present = i128::from(ServerTime::new(1_000_000, 1).as_nanoseconds());
+    assert_eq!(clock.lower_bound(at(5001)).unwrap(), present);
+}
+
+#[test]
+fn what_was_learned_once_the_stamp_was_old_is_not_racy() {
+    for_each_case(|case| {
+        let guard = case.pick(&[RacyGuard::Auto, RacyGuard::On, RacyGuard::Off]);
+        let quiet = case.pick(&[0, 19, 20, 21, 500]);
+        let mut clock = ServerClock::new(Duration::ZERO);
+        let changed = server_time(at(1000), Duration::from_nanos(1));
+        clock.learn(ServerTime::new(1_000_000, 400_000_001), at(500));
+        clock.learn(changed, at(1000));
+        let racy = clock.is_racy(Some(changed), at(1000 + quiet), guard);
+        assert_eq!(racy, guard != RacyGuard::Off && quiet <= 20, "{guard:?} {quiet}");
+        assert!(!clock.is_racy(None, at(1000 + quiet), guard));
+    });
+}
+
+fn report(facts: Facts, sent_at: Moment) -> Report {
+    Report {
+        facts,
+        sent_at,
+        received_at: sent_at.plus(MILLISECOND),
+    }
+}
+
+/// A8: pages outlive an open only if size, mtime and ctime are what they were.
+#[test]
+fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
+    let options = CacheOptions::default();
+    for_each_case(|case| {
+        let mut clock = ServerClock::new(Duration::ZERO);
+        let mut state = AttributeState::unknown();
+        clock.learn(ServerTime::new(1_000_001, 2_000_001), at(0));
+        let _ = state.absorb(report(file(1), at(1000)), &options);
+        let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
+        let old = file(1);
+        let now = Facts {
+            size: case.pick(&[10, 11]),
+            stamp: crate::cases::stamp(case.pick(&[1, 5]), case.pick(&[1, 5])),
+            ..old
+        };
+        let _ = state.absorb(report(now, at(2000)), &options);
+        let pages = decide_pages(Some(label), &state, &clock, &options);
+        assert_eq!(pages == Pages::Keep, now == old, "{now:?}");
+    });
+}
+
+#[test]
+fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
+    for_each_case(|case| {
+        let options = CacheOptions {
+            racy_guard: case.pick(&[RacyGuard::Auto, RacyGuard::On, RacyGuard::Off]),
+            ..CacheOptions::default()
+        };
+        let mut clock = ServerClock::new(Duration::ZERO);
+        let mut state = AttributeState::unknown();
+        clock.learn(ServerTime::new(1_000_001, 1_000_000), at(1000));
+        let _ = state.absorb(report(file(1), at(1000)), &options);
+        let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
+        let pages = decide_pages(Some(label), &state, &clock, &options);
+        assert_eq!(pages == Pages::Keep, options.racy_guard == RacyGuard::Off);
+    });
+}
+
+#[test]
+fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
+    let options = CacheOptions::default();
+    for_each_case(|case| {
+        let mut clock = ServerClock::new(Duration::ZERO);
+        clock.learn(ServerTime::new(1_000_001, 2_000_001), at(0));
+        let mut state = AttributeState::unknown();
+        let (old, between, new) = (file(1), file(3), file(5));
+        let _ = state.absorb(report(old, at(1000)), &options);
+        let held = learn_pages(None, state.ticket(), &state, true, at(1000));
+        state.begin_mutation();
+        let foreign = case.bool();
+        let said = case.bool();
+        let found = if foreign { before(&between) } else { before(&old) };
+        let mutation = Mutation {
+            before: found.filter(|_| said),
+            after: Some(new),
+            sent_at: at(2000),
+            received_at: at(2001),
+        };
+        let absorbed = state.absorb_mutation(mutation, &options);
+        let proven = said && !foreign;
+        assert_eq!(absorbed.contents_changed, !proven);
+        let label = learn_written(held, &state, absorbed, at(2000));
+        assert_eq!(label.is_some(), proven);
+        let kept = |label: Option<DataLabel>| decide_pages(label, &state, &clock, &options) == Pages::Keep;
+        assert_eq!(kept(held), proven);
+    });
+}
+
+#[test]
+fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
+    for_each_case(|case| {
+        let options = CacheOptions {
+            plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            ..CacheOptions::default()
+        };
+        let at_start = case.bool();
+        let names = case.pick(&[0, NAMES_WITHOUT_STAT_MAX - 1, NAMES_WITHOUT_STAT_MAX, u32::MAX]);
+        let decision = decide_listing(
+            ListingView {
+                at_start,
+                names_since_stat: names,
+            },
+            &options,
+        );
+        let wanted = match options.plus {
+            PlusMode::Always => true,
+            PlusMode::Never => false,
+            PlusMode::Auto => at_start || names < NAMES_WITHOUT_STAT_MAX,
+        };
+        assert_eq!(decision == ListingDecision::Plus, wanted);
+    });
+}

@@ -1,0 +1,82 @@
+//! Laws of what the kernel is promised.
+
+use core::time::Duration;
+
+use curt_policy::{
+    AccessMode, AttributeState, CacheOptions, Facts, Moment, NameLabel, Report, ServerClock, Users,
+    access::everybody_may_search,
+    kernel::{attribute_lifetime, name_lifetime},
+    names::{Entry, remaining},
+};
+
+use crate::cases::{directory, for_each_case};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn at(milliseconds: u32) -> Moment {
+    Moment::from_start(MILLISECOND * milliseconds)
+}
+
+fn state(facts: Facts, options: &CacheOptions) -> AttributeState {
+    let mut state = AttributeState::unknown();
+    let _ = state.absorb(
+        Report {
+            facts,
+            sent_at: at(5000),
+            received_at: at(5001),
+        },
+        options,
+    );
+    state
+}
+
+/// 7.1.
+#[test]
+fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
+    for_each_case(|case| {
+        let options = case.options();
+        let mode = case.pick(&[0o755, 0o750, 0o705, 0o700, 0o711, 0o644, 0o055]);
+        let facts = Facts { mode, ..directory(1) };
+        let state = state(facts, &options);
+        let mut clock = ServerClock::new(Duration::ZERO);
+        clock.learn(facts.stamp.changed_at().unwrap(), at(0));
+        let kept = (
+            case.pick(&[Entry::Positive, Entry::Negative]),
+            NameLabel {
+                epoch: state.contents().unwrap(),
+                sent_at: at(5000),
+            },
+        );
+        let now = at(case.pick(&[5001, 5010, 20_000]));
+        let promised = name_lifetime(kept, &state, &clock, now, &options);
+        assert!(promised <= remaining(kept, &state, &clock, now, &options));
+        assert!(promised <= state.remaining(now, &options));
+        if !promised.is_zero() {
+            match (options.users, options.access) {
+                (Users::Many, AccessMode::Server) => panic!("promised {promised:?}"),
+                (Users::Many | Users::One, AccessMode::ModeBits) => assert!(everybody_may_search(&facts)),
+                (Users::One, AccessMode::Server) => {}
+            }
+        }
+        if !options.attribute_cache {
+            assert!(promised.is_zero());
+        }
+    });
+}
+
+/// 6.3.
+#[test]
+fn attributes_are_promised_for_as_long_as_we_believe_them_and_not_while_we_change_them() {
+    for_each_case(|case| {
+        let options = case.options();
+        let mut state = state(directory(1), &options);
+        let now = at(case.pick(&[5001, 5010, 34_999, 35_001]));
+        let promised = attribute_lifetime(&state, now, &options);
+        assert_eq!(promised, state.remaining(now, &options));
+        if !options.attribute_cache {
+            assert!(promised.is_zero());
+        }
+        state.begin_mutation();
+        assert!(attribute_lifetime(&state, now, &options).is_zero());
+    });
+}

@@ -1,0 +1,267 @@
+//! Laws of names.
+
+use core::time::Duration;
+
+use curt_policy::{
+    AttributeState, CacheOptions, Freshness, LookupCache, Moment, NameDecision, NameIntent, NameLabel,
+    NameView, Report, ServerClock,
+    names::{Entry, Found, Learned, LookupWhy, Solidity, Wanted, decide_lookup, learn, learn_own, remaining},
+};
+
+use crate::cases::{directory, for_each_case};
+
+fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, NameDecision)) {
+    let cases = for_each_case(|case| {
+        let options = case.name_options();
+        let view = NameView {
+            entry: case.pick(&[Entry::Absent, Entry::Positive, Entry::Negative]),
+            same_contents: case.bool(),
+            within_lifetime: case.bool(),
+            solidity: case.pick(&[Solidity::Solid, Solidity::RacyYoung, Solidity::RacyOld]),
+            just_learned: case.bool(),
+            directory: case.freshness(),
+        };
+        let intent = case.pick(&[NameIntent::Use, NameIntent::Make, NameIntent::Remove]);
+        check(view, intent, &options, decide_lookup(&view, intent, &options));
+    });
+    assert_eq!(cases, 2 * 3 * 4 * 3 * 3 * 2 * 2 * 3 * 2 * 4 * 3);
+}
+
+/// N7.
+#[test]
+fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
+    for_each_decision(|_, intent, _, decision| {
+        let leave = matches!(intent, NameIntent::Make | NameIntent::Remove);
+        assert_eq!(decision == NameDecision::LeaveToServer, leave);
+    });
+}
+
+#[test]
+fn what_is_served_is_what_is_kept() {
+    for_each_decision(|view, _, _, decision| match decision {
+        NameDecision::ServePositive => assert_eq!(view.entry, Entry::Positive),
+        NameDecision::ServeNegative => assert_eq!(view.entry, Entry::Negative),
+        NameDecision::RevalidateDirectory | NameDecision::Lookup(_) | NameDecision::LeaveToServer => {}
+    });
+}
+
+/// N2 and N3 together: each condition is necessary.
+#[test]
+fn a_name_is_served_only_if_nothing_speaks_against_it() {
+    for_each_decision(|view, _, options, decision| {
+        let served = matches!(
+            decision,
+            NameDecision::ServePositive | NameDecision::ServeNegative
+        );
+        if !served || view.just_learned {
+            return;
+        }
+        assert!(view.same_contents && view.within_lifetime && view.solidity != Solidity::RacyOld);
+        let believed = match view.directory {
+            Freshness::Confirmed => true,
+            Freshness::Fresh => options.attribute_cache,
+            Freshness::Expired | Freshness::Unknown => false,
+        };
+        assert!(believed, "{view:?} {options:?}");
+        let (names, lifetime) = (
+            options.names,
+            match view.entry {
+                Entry::Positive => options.name_lifetime,
+                Entry::Absent | Entry::Negative => options.missing_name_lifetime,
+            },
+        );
+        assert!(!lifetime.is_zero() && names != LookupCache::None);
+        assert!(view.entry == Entry::Positive || names == LookupCache::All);
+    });
+}
+
+/// ... and together they are sufficient: a name for which nothing speaks costs no LOOKUP.
+#[test]
+fn a_name_is_looked_up_only_for_a_reason() {
+    for_each_decision(|view, intent, options, decision| {
+        let NameDecision::Lookup(why) = decision else {
+            return;
+        };
+        assert_eq!(intent, NameIntent::Use);
+        assert!(!view.just_learned || view.entry == Entry::Absent);
+        match why {
+            LookupWhy::Unknown => assert!(
+                view.entry == Entry::Absent || curt_policy::names::lifetime(view.entry, options).is_zero()
+            ),
+            LookupWhy::TooOld => assert!(!view.within_lifetime),
+            LookupWhy::DirectoryChanged => assert!(!view.same_contents),
+            LookupWhy::Racy => assert_eq!(view.solidity, Solidity::RacyOld),
+        }
+    });
+}
+
+#[test]
+fn the_directory_is_asked_about_only_where_its_answer_can_spare_the_lookup() {
+    for_each_decision(|view, _, options, decision| {
+        if decision == NameDecision::RevalidateDirectory {
+            let answered = NameView {
+                directory: Freshness::Confirmed,
+                ..view
+            };
+            let again = decide_lookup(&answered, NameIntent::Use, options);
+            assert!(matches!(
+                again,
+                NameDecision::ServePositive | NameDecision::ServeNegative
+            ));
+        }
+    });
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: u32) -> Moment {
+    Moment::from_start(SECOND * seconds)
+}
+
+/// A directory last changed long before, first seen at 10 s.
+fn quiet() -> (AttributeState, ServerClock) {
+    let (mut state, mut clock) = (AttributeState::unknown(), ServerClock::new(Duration::ZERO));
+    let facts = directory(1);
+    let _ = state.absorb(
+        Report {
+            facts,
+            sent_at: at(10),
+            received_at: at(10),
+        },
+        &CacheOptions::default(),
+    );
+    clock.learn(facts.stamp.changed_at().unwrap(), at(1));
+    (state, clock)
+}
+
+/// N7: a refusal or failure says nothing of the name.
+#[test]
+fn only_what_was_said_is_learned() {
+    let (state, _) = quiet();
+    for_each_case(|case| {
+        let found = case.pick(&[Found::Object, Found::Nothing, Found::Unsaid]);
+        let adopted = case.bool();
+        let learned = learn(found, state.ticket(), &state, adopted, at(11));
+        let label = NameLabel {
+            epoch: state.contents().unwrap(),
+            sent_at: at(11),
+        };
+        let wanted = match (found, adopted) {
+            (Found::Unsaid, _) => Learned::Leave,
+            // N1: without the directory's attributes in the reply nothing says under which stamp it was.
+            (_, false) => Learned::Drop,
+            (Found::Object, true) => Learned::Positive(label),
+            (Found::Nothing, true) => Learned::Negative(label),
+        };
+        assert_eq!(learned, wanted);
+    });
+}
+
+/// N1, N4.
+#[test]
+fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
+    let options = CacheOptions::default();
+    for when in 0..3 {
+        let (mut state, _) = quiet();
+        let facts = directory(1);
+        if when == 0 {
+            state.begin_mutation();
+        }
+        let ticket = state.ticket();
+        if when == 1 {
+            state.begin_mutation();
+        }
+        if when < 2 {
+            let mutation = curt_policy::Mutation {
+                before: Some(facts.as_before()),
+                after: Some(facts),
+                sent_at: at(11),
+                received_at: at(11),
+            };
+            let _ = state.absorb_mutation(mutation, &options);
+        } else {
+            state.begin_mutation();
+        }
+        assert_eq!(
+            learn(Found::Nothing, ticket, &state, true, at(11)),
+            Learned::Drop,
+            "case {when}"
+        );
+    }
+}
+
+#[test]
+fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
+    let (state, _) = quiet();
+    let label = NameLabel {
+        epoch: state.contents().unwrap(),
+        sent_at: at(11),
+    };
+    for_each_case(|case| {
+        let (alone, stands) = (case.bool(), case.bool());
+        let absorbed = curt_policy::Absorbed {
+            adopted: case.bool(),
+            contents_changed: false,
+            rights_changed: false,
+            stands,
+        };
+        let learned = learn_own(Found::Object, alone, &state, absorbed, at(11));
+        let wanted = if alone && stands {
+            Learned::Positive(label)
+        } else {
+            Learned::Drop
+        };
+        assert_eq!(learned, wanted);
+    });
+}
+
+/// 6.3: what is promised ends no later than what would be served: at the end of `remaining` the name is asked about.
+#[test]
+fn a_name_is_served_for_exactly_as_long_as_is_promised() {
+    for_each_case(|case| {
+        let options = case.name_options();
+        let entry = case.pick(&[Entry::Positive, Entry::Negative]);
+        let (state, mut clock) = quiet();
+        if case.bool() {
+            // The server's present was the directory's last change: what is learned now is racy.
+            clock = ServerClock::new(Duration::ZERO);
+            clock.learn(directory(1).stamp.changed_at().unwrap(), at(10));
+        }
+        let label = NameLabel {
+            epoch: state.contents().unwrap(),
+            sent_at: at(10),
+        };
+        let now = at(10).plus(case.pick(&[Duration::ZERO, Duration::from_millis(15), SECOND, SECOND * 29]));
+        let serves = |moment: Moment| {
+            let wanted = Wanted {
+                began: moment,
+                now: moment,
+            };
+            let view = NameView::of((entry, label), &state, &clock, wanted, &options);
+            matches!(
+                decide_lookup(&view, NameIntent::Use, &options),
+                NameDecision::ServePositive | NameDecision::ServeNegative
+            )
+        };
+        let promised = remaining((entry, label), &state, &clock, now, &options);
+        if !promised.is_zero() {
+            assert!(serves(now.plus(promised).minus_one()), "{options:?} {promised:?}");
+            assert!(
+                !serves(now.plus(promised).plus(Duration::from_nanos(1))),
+                "{options:?} {promised:?}"
+            );
+        } else if now > at(10) {
+            assert!(!serves(now), "{options:?}");
+        }
+    });
+}
+
+trait MinusOne {
+    fn minus_one(self) -> Self;
+}
+
+impl MinusOne for Moment {
+    fn minus_one(self) -> Self {
+        Self::from_nanoseconds(self.nanoseconds() - 1)
+    }
+}

@@ -1,0 +1,199 @@
+//! Laws of open(2).
+
+use core::time::Duration;
+
+use curt_policy::{
+    AccessDecision, AccessView, CacheOptions, Freshness, ObjectKind, OpenDecision, OpenIntent, OpenView,
+    Rights,
+    access::decide_access,
+    open::{OpenServed, decide_open},
+};
+
+use crate::cases::{Cases, SLOPPY, for_each_case};
+
+const ALLOWED: AccessView = AccessView {
+    local: Some(Rights::ALL),
+    entry: None,
+    foreign_data: false,
+};
+
+fn intent(case: &mut Cases) -> OpenIntent {
+    OpenIntent {
+        read: case.bool(),
+        write: case.bool(),
+        truncate: case.bool(),
+        create: case.bool(),
+        direct: case.bool(),
+        sync: case.bool(),
+        execute: case.bool(),
+    }
+}
+
+fn view(case: &mut Cases, access: AccessView) -> OpenView {
+    OpenView {
+        kind: case.pick(&[
+            None,
+            Some(ObjectKind::Regular),
+            Some(ObjectKind::Directory),
+            Some(ObjectKind::Special),
+        ]),
+        attributes: case.freshness(),
+        age: case.pick(&[Duration::ZERO, SLOPPY, SLOPPY + Duration::from_nanos(1)]),
+        written_here: case.bool(),
+        closed_after_writing: case.bool(),
+        locked: case.bool(),
+        access,
+    }
+}
+
+/// Every open for which access is beyond question.
+fn for_each_allowed_open(mut check: impl FnMut(OpenView, OpenIntent, &CacheOptions, OpenDecision)) {
+    let cases = for_each_case(|case| {
+        let mut options = case.open_options();
+        options.access = curt_policy::AccessMode::ModeBits;
+        let view = view(case, ALLOWED);
+        let intent = intent(case);
+        check(view, intent, &options, decide_open(&view, intent, &options));
+    });
+    assert_eq!(cases, 4 * 4 * 3 * 8 * 128 * 16);
+}
+
+#[test]
+fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() {
+    for_each_allowed_open(|view, intent, options, decision| {
+        if options.close_to_open
+            && options.sloppy_open.is_zero()
+            && let OpenDecision::Serve(served) = decision
+        {
+            assert_eq!(view.attributes, Freshness::Confirmed, "{view:?} {intent:?}");
+            assert_eq!(served, OpenServed::Confirmed);
+        }
+    });
+}
+
+#[test]
+fn attributes_asked_for_since_it_began_serve_every_open() {
+    for_each_allowed_open(|view, intent, options, decision| {
+        if view.attributes == Freshness::Confirmed {
+            assert_eq!(
+                decision,
+                OpenDecision::Serve(OpenServed::Confirmed),
+                "{view:?} {intent:?} {options:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn noac_never_serves_attributes_that_were_not_asked_for() {
+    for_each_allowed_open(|view, intent, options, decision| {
+        if !options.attribute_cache && matches!(decision, OpenDecision::Serve(_)) {
+            assert_eq!(view.attributes, Freshness::Confirmed, "{view:?} {intent:?}");
+        }
+    });
+}
+
+/// A6, read as an "if and only if".
+#[test]
+fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
+    for_each_allowed_open(|view, intent, options, decision| {
+        let read_only = !(intent.write || intent.truncate || intent.create || intent.direct || intent.sync);
+        let quiet = !(view.written_here || view.locked || view.closed_after_writing);
+        let wanted = options.attribute_cache
+            && options.close_to_open
+            && options.sloppy_open == SLOPPY
+            && read_only
+            && quiet
+            && view.kind == Some(ObjectKind::Regular)
+            && view.attributes == Freshness::Fresh
+            && view.age <= SLOPPY;
+        assert_eq!(
+            decision == OpenDecision::Serve(OpenServed::Sloppy),
+            wanted,
+            "{view:?} {intent:?} {options:?}"
+        );
+    });
+}
+
+#[test]
+fn nocto_believes_fresh_attributes_but_not_after_our_own_writing() {
+    for_each_allowed_open(|view, intent, options, decision| {
+        let wanted = options.attribute_cache
+            && !options.close_to_open
+            && view.attributes == Freshness::Fresh
+            && !view.closed_after_writing;
+        let is = decision == OpenDecision::Serve(OpenServed::WithoutCloseToOpen);
+        assert_eq!(is, wanted, "{view:?} {intent:?} {options:?}");
+    });
+}
+
+/// An open never does less for its opener's rights than access alone, and never more than one kind of request at a time.
+#[test]
+fn an_open_decides_access_first_and_as_access_does() {
+    for_each_case(|case| {
+        let options = case.open_options();
+        let access = case.access_view();
+        let view = OpenView {
+            kind: Some(ObjectKind::Regular),
+            attributes: case.freshness(),
+            age: case.pick(&[Duration::ZERO, SLOPPY * 2]),
+            written_here: false,
+            closed_after_writing: false,
+            locked: false,
+            access,
+        };
+        let intent = case.pick(&[
+            OpenIntent {
+                read: true,
+                ..OpenIntent::default()
+            },
+            OpenIntent {
+                write: true,
+                ..OpenIntent::default()
+            },
+            OpenIntent {
+                read: true,
+                execute: true,
+                ..OpenIntent::default()
+            },
+            OpenIntent {
+                read: true,
+                truncate: true,
+                ..OpenIntent::default()
+            },
+            OpenIntent::default(),
+        ]);
+        let decision = decide_open(&view, intent, &options);
+        match decide_access(&access, view.attributes, intent.needs(), &options) {
+            AccessDecision::Allow => {
+                assert!(matches!(
+                    decision,
+                    OpenDecision::Serve(_) | OpenDecision::Revalidate
+                ));
+            }
+            AccessDecision::Deny => assert_eq!(decision, OpenDecision::Deny),
+            AccessDecision::Revalidate => assert_eq!(decision, OpenDecision::Revalidate),
+            AccessDecision::Ask(why) => assert_eq!(decision, OpenDecision::Ask(why)),
+        }
+    });
+}
+
+#[test]
+fn executing_takes_the_right_to_execute_and_not_to_read() {
+    let intent = OpenIntent {
+        read: true,
+        execute: true,
+        ..OpenIntent::default()
+    };
+    assert_eq!(intent.needs(), Rights::EXECUTE);
+}
+
+#[test]
+fn truncating_takes_the_right_to_modify_even_of_a_reader() {
+    let intent = OpenIntent {
+        read: true,
+        truncate: true,
+        ..OpenIntent::default()
+    };
+    assert_eq!(intent.needs(), Rights::READ.with(Rights::MODIFY));
+}
