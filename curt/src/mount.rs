@@ -140,7 +140,6 @@ fn attempt(name: &str, arguments: &MountArguments) -> Result<(), Failure> {
         settings: parsed.settings,
         table: !arguments.no_table,
         namespace: arguments.namespace.clone(),
-        verbose: arguments.verbose,
     };
     if arguments.fake {
         return daemon::check(&plan);

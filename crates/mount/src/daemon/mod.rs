@@ -1,15 +1,44 @@
 //! A mount's life: from a plan to a live mount, its signals, and its end.
 
+mod connecting;
+mod ending;
+mod events;
 mod place;
+mod running;
 mod surroundings;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::helper::Failure;
-use crate::options::{Settings, Source};
+use curt_client::caller::CallerTable;
+use curt_client::mounting::Mounted;
+use curt_client::threads::{SystemClock, Threads};
+use curt_client::{Client, Environment};
+use curt_fuse::{Device, Ended, Mount, MountFlags, MountOptions, Session, SessionOptions, Wishes};
+use curt_policy::Users;
+use curt_rpc::client::Interrupt;
+use parking_lot::Mutex;
+use tracing::{debug, info, warn};
+
+use crate::bridge::{Bridge, Changes};
+use crate::control::{self, Controlled};
+use crate::helper::{ExitStatus, Failure};
+use crate::options::{Allow, Atime, Settings, Source, shown};
+use events::WireEvents;
+use running::Running;
 
 /// The type that mountinfo shows.
 pub const TYPE: &str = "fuse.curt";
+
+/// Threads for read-ahead and writing behind.
+const BACKGROUND_THREADS: usize = 16;
+
+/// How far the kernel reads ahead, in KiB: enough READs of 1 MiB that one is always under way.
+const READ_AHEAD_KIB: u32 = 4096;
+
+/// How long the server may take to hear that the export is not mounted any more.
+const UNMOUNT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is to be mounted, where and how.
 #[derive(Debug, Clone)]
@@ -24,17 +53,15 @@ pub struct Plan {
     pub table: bool,
     /// The mount namespace to mount in: a process id or a path.
     pub namespace: Option<String>,
-    /// Whether reasons are wanted.
-    pub verbose: bool,
 }
 
 /// How far a mount has come.
 #[derive(Debug)]
-pub enum Progress {
+pub enum Progress<'a> {
     /// The mount can be used.
     Live,
-    /// The server is not there; the mount is tried again (`bg`).
-    Retrying(Failure),
+    /// The server is not there; the mount is tried again in the background (`bg`).
+    Retrying(&'a Failure),
 }
 
 /// Checks what can be checked without the server and without mounting.
@@ -49,11 +76,192 @@ pub fn check(plan: &Plan) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The mount did not come to be, or the session failed.
-pub fn run(plan: &Plan, progress: &dyn Fn(Progress)) -> Result<(), Failure> {
+pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> {
     if let Some(namespace) = &plan.namespace {
         place::enter_namespace(namespace)?;
     }
     surroundings::prepare();
-    let _ = progress;
-    todo!()
+    let target = place::mount_point(&plan.target, &plan.source.text())?;
+    let plan = Plan {
+        settings: settled(&plan.settings),
+        ..plan.clone()
+    };
+    let changes = Arc::new(Changes::default());
+    let environment = Environment {
+        clock: Arc::new(SystemClock),
+        background: Arc::new(Threads::new(BACKGROUND_THREADS)),
+        observer: Some(Arc::<Changes>::clone(&changes)),
+    };
+    let events = Arc::new(WireEvents::default());
+    let mut told = false;
+    let mounted = connecting::connect(&plan, &environment, &events, &mut |failure| {
+        if plan.settings.transport.background && !told {
+            told = true;
+            progress(Progress::Retrying(failure));
+        }
+    })?;
+    let mut settings = plan.settings.clone();
+    let client = Arc::new(connecting::client(&mounted, &mut settings, &environment)?);
+    events.count_in(Arc::clone(client.live_counters()));
+    let bridge = Arc::new(Bridge::new(
+        Arc::clone(&client),
+        CallerTable::new(environment.clock),
+    ));
+    let live = Live::begin(&plan, &target, settings, client, &bridge, &changes)?;
+    info!(source = live.running.source, mount_point = %target.display(), "mounted");
+    progress(Progress::Live);
+    live.until_end(&mounted)
+}
+
+/// The settings with what depends on who mounts.
+fn settled(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    let generic = &mut settings.generic;
+    if rustix::process::geteuid().is_root() {
+        if generic.allow == Allow::Default {
+            generic.allow = Allow::Other;
+        }
+    } else {
+        generic.nosuid = true;
+        generic.nodev = true;
+    }
+    settings.cache.users = if generic.allow == Allow::Default {
+        Users::One
+    } else {
+        Users::Many
+    };
+    settings
+}
+
+/// A mount that is live, and what ends with it.
+struct Live {
+    running: Arc<Running>,
+    mount: Arc<Mount>,
+    session: Session<Bridge>,
+    changes: Arc<Changes>,
+    control: Option<control::Listening>,
+}
+
+impl Live {
+    fn begin(
+        plan: &Plan,
+        target: &Path,
+        settings: Settings,
+        client: Arc<Client>,
+        bridge: &Arc<Bridge>,
+        changes: &Arc<Changes>,
+    ) -> Result<Self, Failure> {
+        let system = |what: &str, error: std::io::Error| {
+            Failure::lasting(ExitStatus::System, format!("{what}: {error}"), "")
+        };
+        let source = plan.source.text();
+        let (mount, device) = Mount::new(target, &mount_options(&source, &settings))
+            .map_err(|error| Failure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
+        let mount = Arc::new(mount);
+        bridge.set_notifier(device.notifier());
+        let session = start_session(device, bridge, &settings).inspect_err(|_| ending::detach(&mount))?;
+        changes
+            .tell(session.notifier())
+            .map_err(|error| system("no thread", error))?;
+        ending::on_signals(Arc::clone(&mount), Arc::clone(&client))
+            .map_err(|error| system("signals", error))?;
+        let table = plan.table && rustix::process::geteuid().is_root();
+        let options = shown(&settings);
+        let running = Arc::new(Running {
+            source,
+            mount_point: target.to_owned(),
+            client,
+            settings: Mutex::new(settings),
+            since: Instant::now(),
+            table,
+        });
+        if table && let Err(error) = running.show(&options) {
+            warn!(%error, "/run/mount/utab does not show this mount");
+        }
+        if let Err(error) = mount.set_read_ahead(READ_AHEAD_KIB) {
+            debug!(%error, "the kernel's read-ahead stays as it is");
+        }
+        let speaker: Arc<dyn Controlled> = Arc::<Running>::clone(&running);
+        let control = control::listen(&control::directory(), speaker)
+            .inspect_err(
+                |error| warn!(%error, "no control socket: curt stat and remount do not reach this mount"),
+            )
+            .ok();
+        Ok(Self {
+            running,
+            mount,
+            session,
+            changes: Arc::clone(changes),
+            control,
+        })
+    }
+
+    /// Waits for the end of the mount, and puts away what belonged to it.
+    fn until_end(self, mounted: &Mounted) -> Result<(), Failure> {
+        let ended = self.session.wait();
+        // The place in the tree first: whoever forced the end wants it gone.
+        ending::detach(&self.mount);
+        drop(self.control);
+        if self.running.table {
+            self.running.hide();
+        }
+        self.changes.end();
+        info!(?ended, mount_point = %self.running.mount_point.display(), "unmounted");
+        self.session.interrupt_all();
+        ending::write_back(&self.running.client);
+        mounted
+            .mount_service
+            .unmount(UNMOUNT_PATIENCE, &Interrupt::never());
+        match ended {
+            Ended::Unmounted | Ended::Aborted => Ok(()),
+            Ended::Failed(error) => Err(Failure::lasting(
+                ExitStatus::System,
+                format!("the connection to the kernel failed: {error}"),
+                "",
+            )),
+        }
+    }
+}
+
+fn mount_options(source: &str, settings: &Settings) -> MountOptions {
+    let generic = &settings.generic;
+    MountOptions {
+        source: source.to_owned(),
+        subtype: "curt".to_owned(),
+        flags: MountFlags {
+            read_only: generic.read_only,
+            nosuid: generic.nosuid,
+            nodev: generic.nodev,
+            noexec: generic.noexec,
+            noatime: generic.atime == Atime::Never,
+            nodiratime: generic.nodiratime,
+            strictatime: generic.atime == Atime::Strict,
+            sync: generic.sync,
+            dirsync: generic.dirsync,
+        },
+        allow_other: generic.allow != Allow::Default,
+    }
+}
+
+fn start_session(
+    device: Device,
+    bridge: &Arc<Bridge>,
+    settings: &Settings,
+) -> Result<Session<Bridge>, Failure> {
+    let locks = settings.local_locks;
+    let only_user = match settings.generic.allow {
+        Allow::Root => Some(rustix::process::geteuid().as_raw()),
+        Allow::Default | Allow::Other => None,
+    };
+    let wishes = Wishes {
+        posix_locks: !locks.posix,
+        flock_locks: !locks.flock,
+    };
+    let options = SessionOptions {
+        wishes,
+        only_user,
+        ..SessionOptions::default()
+    };
+    Session::start(device, Arc::clone(bridge), &options)
+        .map_err(|error| Failure::lasting(ExitStatus::System, error.to_string(), ""))
 }

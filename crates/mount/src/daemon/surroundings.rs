@@ -1,7 +1,5 @@
 //! What a daemon that the kernel depends on asks of the system before it starts threads.
 
-use std::path::Path;
-
 use tracing::debug;
 
 /// As sshd and udevd: the last to be killed when memory is short, but one (-1000 is never).
@@ -18,10 +16,11 @@ pub(super) fn prepare() {
     }
 }
 
-/// Lets the kernel read ahead `bytes` on the mount's device: 128 KiB, its default, are a fraction of one READ.
-pub(super) fn set_read_ahead(device: (u32, u32), bytes: u64) {
-    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.0, device.1);
-    if let Err(error) = std::fs::write(Path::new(&path), (bytes / 1024).to_string()) {
-        debug!(%error, path, "the kernel's read-ahead stays as it is");
-    }
+/// A tenth of this machine's memory, in bytes; `None` if it is not to be known.
+pub(super) fn tenth_of_memory() -> Option<u64> {
+    let information = rustix::system::sysinfo();
+    information
+        .totalram
+        .checked_mul(u64::from(information.mem_unit))
+        .map(|bytes| bytes / 10)
 }

@@ -33,11 +33,17 @@ pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionEr
 
 /// The settings with all that may change set to one value.
 fn fixed(settings: &Settings) -> Settings {
-    let users = settings.cache.users;
+    // `noac` makes writes synchronous as well, which is settled when the mount is made.
+    let CacheOptions {
+        users,
+        attribute_cache,
+        ..
+    } = settings.cache;
     let generic = &settings.generic;
     Settings {
         cache: CacheOptions {
             users,
+            attribute_cache,
             ..CacheOptions::default()
         },
         generic: GenericSettings {
@@ -79,6 +85,7 @@ mod tests {
             "port=7",
             "nolock",
             "sec=none",
+            "noac",
         ] {
             let error = remounted(&current, &format!("remount,{option}")).unwrap_err();
             assert!(

@@ -1,0 +1,165 @@
+//! Between the client's words and FUSE's: attributes, times, names.
+
+use curt_client as client;
+use curt_client::plan::{self, Attributes, Kind, Timestamp};
+use curt_fuse as fuse;
+
+/// Bytes of a block that stat(2) is told: what one READ or WRITE carries best.
+const BLOCK_SIZE: u32 = 1 << 20;
+
+/// S_IFMT's bits of a kind.
+pub(super) const fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::Fifo => 0o010_000,
+        Kind::Character => 0o020_000,
+        Kind::Directory => 0o040_000,
+        Kind::Block => 0o060_000,
+        Kind::Regular => 0o100_000,
+        Kind::Symlink => 0o120_000,
+        Kind::Socket => 0o140_000,
+    }
+}
+
+pub(super) fn attributes(from: &Attributes) -> fuse::Attributes {
+    fuse::Attributes {
+        inode: from.fileid,
+        size: from.size,
+        blocks: from.used.div_ceil(512),
+        atime: time(from.atime),
+        mtime: time(from.mtime),
+        ctime: time(from.ctime),
+        mode: type_bits(from.kind) | (from.mode & 0o7777),
+        links: from.links,
+        uid: from.uid,
+        gid: from.gid,
+        device: fuse::device_number(from.device.major, from.device.minor),
+        block_size: BLOCK_SIZE,
+    }
+}
+
+fn time(from: Timestamp) -> fuse::Time {
+    fuse::Time {
+        seconds: from.seconds,
+        nanoseconds: from.nanoseconds,
+    }
+}
+
+pub(super) fn stat(from: &client::Stat) -> fuse::Stat {
+    fuse::Stat {
+        attributes: attributes(&from.attributes),
+        valid: from.valid,
+    }
+}
+
+/// An object that was found. Inode ids are never used again within a mount, so the generation can be 0 for all.
+pub(super) fn found(from: &client::Found) -> fuse::Entry {
+    fuse::Entry {
+        node: fuse::NodeId(from.id.0),
+        generation: 0,
+        entry_valid: from.entry_valid,
+        attributes_valid: from.attributes_valid,
+        attributes: attributes(&from.attributes),
+    }
+}
+
+pub(super) fn entry(from: &client::Entry) -> fuse::Entry {
+    match from {
+        client::Entry::Positive(object) => found(object),
+        client::Entry::Negative { entry_valid } => fuse::Entry::missing(*entry_valid),
+    }
+}
+
+/// What is to be set; the plan says what a protocol can express.
+pub(super) fn set_attributes(from: &fuse::SetAttributes) -> plan::SetAttributes {
+    plan::SetAttributes {
+        mode: from.mode.map(|mode| mode & 0o7777),
+        uid: from.uid,
+        gid: from.gid,
+        size: from.size,
+        atime: set_time(from.atime),
+        mtime: set_time(from.mtime),
+    }
+}
+
+fn set_time(from: Option<fuse::SetTime>) -> plan::SetTime {
+    match from {
+        None => plan::SetTime::Keep,
+        Some(fuse::SetTime::Now) => plan::SetTime::ServerTime,
+        Some(fuse::SetTime::To(time)) => plan::SetTime::Time(Timestamp {
+            seconds: time.seconds,
+            nanoseconds: time.nanoseconds,
+        }),
+    }
+}
+
+/// What mknod(2) is to make; a regular file is none of them.
+pub(super) fn node(new: &fuse::NewNode) -> Option<plan::Node> {
+    let (major, minor) = fuse::device_parts(new.device);
+    let device = plan::Device { major, minor };
+    match new.mode & 0o170_000 {
+        0o010_000 => Some(plan::Node::Fifo),
+        0o020_000 => Some(plan::Node::Character(device)),
+        0o060_000 => Some(plan::Node::Block(device)),
+        0o140_000 => Some(plan::Node::Socket),
+        _ => None,
+    }
+}
+
+/// The flags of open(2) that matter to a client.
+pub(super) fn open_flags(flags: u32) -> client::OpenFlags {
+    const ACCESS_MODE: u32 = 0o3;
+    const WRITE_ONLY: u32 = 0o1;
+    const READ_WRITE: u32 = 0o2;
+    const EXCLUSIVE: u32 = 0o200;
+    const TRUNCATE: u32 = 0o1000;
+    const APPEND: u32 = 0o2000;
+    const DSYNC: u32 = 0o10_000;
+    const DIRECT: u32 = 0o40_000;
+    /// The kernel's own mark of the open that execve(2) does.
+    const EXECUTE: u32 = 0x20;
+    let has = |flag| flags & flag == flag;
+    let mode = flags & ACCESS_MODE;
+    client::OpenFlags {
+        read: mode != WRITE_ONLY,
+        write: mode == WRITE_ONLY || mode == READ_WRITE,
+        truncate: has(TRUNCATE),
+        append: has(APPEND),
+        exclusive: has(EXCLUSIVE),
+        direct: has(DIRECT),
+        // O_SYNC contains O_DSYNC.
+        sync: has(DSYNC),
+        execute: has(EXECUTE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_open_2_are_understood() {
+        let read = open_flags(0o100_000);
+        assert!(read.read && !read.write && !read.execute);
+        assert!(open_flags(0x20).execute);
+        let write = open_flags(0o1 | 0o1000 | 0o2000);
+        assert!(!write.read && write.write && write.truncate && write.append && !write.sync);
+        let both = open_flags(0o2 | 0o4_010_000 | 0o40_000 | 0o200);
+        assert!(both.read && both.write && both.sync && both.direct && both.exclusive);
+    }
+
+    #[test]
+    fn only_what_mknod_makes_is_a_node() {
+        let node_of = |mode| {
+            node(&fuse::NewNode {
+                mode,
+                device: fuse::device_number(8, 1),
+            })
+        };
+        assert_eq!(node_of(0o010_644), Some(plan::Node::Fifo));
+        assert_eq!(
+            node_of(0o060_644),
+            Some(plan::Node::Block(plan::Device { major: 8, minor: 1 }))
+        );
+        assert_eq!(node_of(0o100_644), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! The operations: each translates, asks the client, translates back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use curt_client::{DirEntry, Listener, RenameMode};
+use curt_fuse::{
+    Context, Create, Entry, FileSystemSizes, Filesystem, FuseFh, Listing, Name, NewNode, NodeId, Open,
+    Opened, Read, ReadReply, Release, SetAttributes, Stat, Write,
+};
+use rustix::io::Errno;
+
+use super::offsets::Offsets;
+use super::{Bridge, Cancel, Directory, convert, inode};
+
+/// S_IFREG: what mknod(2) makes by CREATE.
+const REGULAR: u32 = 0o100_000;
+const TYPE: u32 = 0o170_000;
+
+type Asked<'a> = Context<'a, Cancel>;
+
+impl Filesystem for Bridge {
+    type Interruption = Cancel;
+
+    fn silent_for(&self) -> Option<Duration> {
+        self.client.silent_for()
+    }
+
+    fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let entry = self.client.lookup(&self.caller(context), inode(parent), name)?;
+        Ok(convert::entry(&entry))
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.client.forget(inode(node), lookups);
+    }
+
+    fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<Stat, Errno> {
+        // umount(8) asks this of the root before it does anything: a server that is gone must not keep it.
+        if node == NodeId::ROOT {
+            context.give_up_on_silence();
+        }
+        match self.client.getattr(&self.caller(context), inode(node)) {
+            Ok(stat) => Ok(convert::stat(&stat)),
+            Err(Errno::INTR) if node == NodeId::ROOT => self
+                .client
+                .last_attributes(inode(node))
+                .map(|stat| convert::stat(&stat))
+                .ok_or(Errno::INTR),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetAttributes) -> Result<Stat, Errno> {
+        let wanted = convert::set_attributes(set);
+        let stat = self.client.setattr(&self.caller(context), inode(node), &wanted)?;
+        Ok(convert::stat(&stat))
+    }
+
+    fn readlink(&self, context: &Asked<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+        target.extend_from_slice(&self.client.readlink(&self.caller(context), inode(node))?);
+        Ok(())
+    }
+
+    fn symlink(
+        &self,
+        context: &Asked<'_>,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Errno> {
+        let made = self
+            .client
+            .symlink(&self.caller(context), inode(parent), name, target)?;
+        Ok(convert::found(&made))
+    }
+
+    fn mknod(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
+        let caller = self.caller(context);
+        let parent = inode(parent);
+        if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
+            return Ok(convert::found(&self.client.make_file(
+                &caller,
+                parent,
+                name,
+                new.mode & 0o7777,
+            )?));
+        }
+        let node = convert::node(new).ok_or(Errno::INVAL)?;
+        let made = self
+            .client
+            .mknod(&caller, parent, name, node, new.mode & 0o7777)?;
+        Ok(convert::found(&made))
+    }
+
+    fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry, Errno> {
+        let made = self
+            .client
+            .mkdir(&self.caller(context), inode(parent), name, mode & 0o7777)?;
+        Ok(convert::found(&made))
+    }
+
+    fn unlink(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.client.unlink(&self.caller(context), inode(parent), name)
+    }
+
+    fn rmdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.client.rmdir(&self.caller(context), inode(parent), name)
+    }
+
+    fn rename(
+        &self,
+        context: &Asked<'_>,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        const NO_REPLACE: u32 = 1;
+        const EXCHANGE: u32 = 2;
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            NO_REPLACE => RenameMode::NoReplace,
+            EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Errno::INVAL),
+        };
+        self.client.rename(
+            &self.caller(context),
+            (inode(from.0), from.1),
+            (inode(to.0), to.1),
+            mode,
+        )
+    }
+
+    fn link(&self, context: &Asked<'_>, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let made = self
+            .client
+            .link(&self.caller(context), inode(node), inode(parent), name)?;
+        Ok(convert::found(&made))
+    }
+
+    fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+        let opened = self.client.open(
+            &self.caller(context),
+            inode(node),
+            convert::open_flags(open.flags),
+        )?;
+        Ok(self.opened(node, opened))
+    }
+
+    fn create(
+        &self,
+        context: &Asked<'_>,
+        parent: NodeId,
+        name: &[u8],
+        create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        let flags = convert::open_flags(create.flags);
+        let caller = self.caller(context);
+        let (made, opened) = self
+            .client
+            .create(&caller, inode(parent), name, create.mode & 0o7777, flags)?;
+        let entry = convert::found(&made);
+        Ok((entry, self.opened(entry.node, opened)))
+    }
+
+    fn read(
+        &self,
+        context: &Asked<'_>,
+        _: NodeId,
+        read: &Read,
+        reply: &mut ReadReply<'_>,
+    ) -> Result<(), Errno> {
+        let file = self.files.get(read.fh)?;
+        let count = usize::try_from(read.size).map_err(|_| Errno::INVAL)?;
+        let bytes = self
+            .client
+            .read(&self.caller(context), &file, read.offset, count)?;
+        reply.send(bytes.pieces());
+        Ok(())
+    }
+
+    fn write(&self, context: &Asked<'_>, _: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
+        let file = self.files.get(write.fh)?;
+        let taken = self
+            .client
+            .write(&self.caller(context), &file, write.offset, data)?;
+        u32::try_from(taken).map_err(|_| Errno::OVERFLOW)
+    }
+
+    fn statfs(&self, context: &Asked<'_>, node: NodeId) -> Result<FileSystemSizes, Errno> {
+        // umount(8) without a utab entry asks this, too.
+        context.give_up_on_silence();
+        let sizes = match self.client.statfs(&self.caller(context), inode(node)) {
+            Err(Errno::INTR) => self.client.last_statistics().ok_or(Errno::INTR)?,
+            other => other?,
+        };
+        Ok(FileSystemSizes {
+            blocks: sizes.blocks,
+            blocks_free: sizes.blocks_free,
+            blocks_available: sizes.blocks_available,
+            files: sizes.files,
+            files_free: sizes.files_free,
+            block_size: sizes.block_size,
+            name_max: sizes.name_max,
+            fragment_size: sizes.block_size,
+        })
+    }
+
+    fn flush(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
+        // Data that are not sent when the wait ends are still written behind.
+        context.give_up_on_exit();
+        self.client.flush(&self.caller(context), &*self.files.get(fh)?)
+    }
+
+    fn release(&self, _: &Asked<'_>, _: NodeId, release: &Release) {
+        if let Some(file) = self.files.remove(release.fh) {
+            self.client.release(&file);
+        }
+    }
+
+    fn fsync(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, data_only: bool) -> Result<(), Errno> {
+        self.client
+            .fsync(&self.caller(context), &*self.files.get(fh)?, data_only)
+    }
+
+    fn opendir(&self, context: &Asked<'_>, node: NodeId, _: u32) -> Result<Opened, Errno> {
+        let open = self.client.opendir(&self.caller(context), inode(node))?;
+        let directory = Arc::new(Directory {
+            open,
+            offsets: Offsets::default(),
+        });
+        // No flag: the kernel's own copy of a listing would hide from us which names are looked up.
+        Ok(Opened {
+            fh: self.directories.add(directory),
+            flags: 0,
+        })
+    }
+
+    fn readdir(
+        &self,
+        context: &Asked<'_>,
+        _: NodeId,
+        (fh, offset): (FuseFh, u64),
+        listing: &mut Listing<'_>,
+    ) -> Result<(), Errno> {
+        let directory = self.directories.get(fh)?;
+        let cookie = directory.offsets.cookie(offset)?;
+        let plus = listing.is_plus();
+        let mut tell = |entry: &DirEntry<'_>| tell(&directory, listing, entry);
+        self.client
+            .readdir(&self.caller(context), &directory.open, cookie, plus, &mut tell)
+    }
+
+    fn releasedir(&self, _: &Asked<'_>, _: NodeId, fh: FuseFh) {
+        drop(self.directories.remove(fh));
+    }
+
+    fn access(&self, context: &Asked<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+        // F_OK: the look-up that led here has answered it.
+        if mask == 0 {
+            return Ok(());
+        }
+        self.client.access(&self.caller(context), inode(node), mask)
+    }
+}
+
+fn tell(directory: &Directory, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
+    let name = Name {
+        name: entry.name,
+        inode: entry.fileid,
+        next: directory.offsets.offset(entry.cookie),
+        mode: entry.kind.map_or(0, convert::type_bits),
+    };
+    let object = entry.found.as_ref().map(convert::found);
+    if listing.push(&name, object.as_ref()) {
+        Listener::Took
+    } else {
+        Listener::Full
+    }
+}

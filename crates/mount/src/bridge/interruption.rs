@@ -1,0 +1,24 @@
+//! The one interrupt that both sides know: FUSE raises it, the client's waits end by it.
+
+use curt_fuse::Interruption;
+use curt_rpc::client::Interrupt;
+
+/// An interrupt of the client that a FUSE session can raise.
+#[derive(Debug, Clone)]
+pub struct Cancel(pub(super) Interrupt);
+
+impl Default for Cancel {
+    fn default() -> Self {
+        Self(Interrupt::new())
+    }
+}
+
+impl Interruption for Cancel {
+    fn raise(&self) {
+        self.0.raise();
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.is_raised()
+    }
+}

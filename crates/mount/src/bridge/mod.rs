@@ -1,0 +1,90 @@
+//! FUSE request -> client call -> FUSE reply.
+//!
+//! Owns the numbers of open files and what the kernel is told of lifetimes and changes; every decision about requests is
+//! the client's. Architecture invariants: no lifetime is longer than the client's own knowledge; a change of data that an
+//! open finds is told before the open is answered, holding no lock; access is judged by the client alone, never by the
+//! kernel from cached mode bits.
+
+mod changes;
+mod convert;
+mod filesystem;
+mod handles;
+mod interruption;
+mod offsets;
+
+use std::sync::{Arc, OnceLock};
+
+use curt_client::caller::CallerTable;
+use curt_client::{Caller, Client, DataState, InodeId, OpenDirectory, OpenFile};
+use curt_fuse::{Context, NodeId, Notifier, Opened, open_reply};
+
+pub use changes::Changes;
+pub use interruption::Cancel;
+
+use handles::Handles;
+use offsets::Offsets;
+
+/// Answers the kernel's requests by calls of a client.
+#[derive(Debug)]
+pub struct Bridge {
+    client: Arc<Client>,
+    callers: CallerTable,
+    files: Handles<OpenFile>,
+    directories: Handles<Directory>,
+    notifier: OnceLock<Notifier>,
+}
+
+/// A directory that the kernel has open.
+#[derive(Debug)]
+struct Directory {
+    open: OpenDirectory,
+    offsets: Offsets,
+}
+
+impl Bridge {
+    /// A bridge to this client.
+    #[must_use]
+    pub fn new(client: Arc<Client>, callers: CallerTable) -> Self {
+        Self {
+            client,
+            callers,
+            files: Handles::default(),
+            directories: Handles::default(),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// Gives the notifier, which is there only once the session is.
+    pub fn set_notifier(&self, notifier: Notifier) {
+        // A second session of one bridge does not exist.
+        let _ = self.notifier.set(notifier);
+    }
+
+    fn caller(&self, context: &Context<'_, Cancel>) -> Caller {
+        self.callers.caller(
+            context.tid,
+            context.uid,
+            context.gid,
+            context.interruption().0.clone(),
+        )
+    }
+
+    /// Keeps an opened file, and tells the kernel of changed data first.
+    fn opened(&self, node: NodeId, opened: curt_client::Opened) -> Opened {
+        if opened.data == DataState::Changed {
+            if let Some(notifier) = self.notifier.get() {
+                // ENOENT: the kernel has no copy.
+                let _ = notifier.invalidate_inode(node, 0, 0);
+            }
+            self.client.copies_dropped(&opened.file);
+        }
+        Opened {
+            fh: self.files.add(opened.file),
+            flags: open_reply::KEEP_CACHE,
+        }
+    }
+}
+
+fn inode(node: NodeId) -> InodeId {
+    InodeId(node.0)
+}

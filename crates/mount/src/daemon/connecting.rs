@@ -1,0 +1,220 @@
+//! From a plan to a client of the server: what mount.nfs does before the system call, with its patience and its phrases.
+
+use std::net::IpAddr;
+use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use curt_client::caller::Security as Flavour;
+use curt_client::data::DataOptions;
+use curt_client::mounting::{self, ExportSource, MountError, Mounted, Retry};
+use curt_client::{Behaviour, Caller, Client, Environment, Limits, MountedRoot};
+use curt_rpc::client::{Interrupt, PortSource, Server, TcpOptions};
+use tracing::info;
+
+use super::events::WireEvents;
+use super::{Plan, surroundings};
+use crate::helper::{ExitStatus, Failure};
+use crate::options::{Security, Settings};
+
+/// `retry=` in minutes, in the foreground and in the background (nfs(5)).
+const RETRY_FOREGROUND: u32 = 2;
+const RETRY_BACKGROUND: u32 = 10_000;
+
+/// How long each question of a mount may take.
+const QUESTION_MAX: Duration = Duration::from_secs(10);
+
+/// Pauses between attempts double up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Unwritten bytes at most without `dirty_max=`, unless memory is short.
+const DIRTY_MAX: u64 = 256 << 20;
+
+/// Clean bytes that are kept: the kernel has its page cache, so this is for what is read ahead.
+const CACHE_BYTES: u64 = 32 << 20;
+
+/// Bytes that are read ahead of a sequential reader at most.
+const READ_AHEAD: u64 = 8 << 20;
+
+/// Connects, again and again as the options say; `retrying` is told of the first failure that may pass.
+pub(super) fn connect(
+    plan: &Plan,
+    environment: &Environment,
+    events: &Arc<WireEvents>,
+    retrying: &mut dyn FnMut(&Failure),
+) -> Result<Mounted, Failure> {
+    let transport = &plan.settings.transport;
+    let minutes = match transport.retry {
+        Some(minutes) => minutes,
+        None if transport.background => RETRY_BACKGROUND,
+        None => RETRY_FOREGROUND,
+    };
+    let patience = Duration::from_secs(60 * u64::from(minutes));
+    let began = Instant::now();
+    let export = export(plan);
+    let mut pause = Duration::from_secs(1);
+    let mut not_registered = 0;
+    loop {
+        let events = Arc::<WireEvents>::clone(events);
+        let clock = Arc::clone(&environment.clock);
+        let error = match mounting::mount(&export, events, clock, &Interrupt::never()) {
+            Ok(mounted) => return Ok(mounted),
+            Err(error) => error,
+        };
+        not_registered = if error.retry() == Retry::Thrice {
+            not_registered + 1
+        } else {
+            0
+        };
+        let over = error.retry() == Retry::Never || not_registered == 3 || began.elapsed() + pause > patience;
+        let failure = failure(plan, &error);
+        if over {
+            return Err(failure);
+        }
+        info!("{}; trying again in {} s", failure.what, pause.as_secs());
+        retrying(&failure);
+        environment.clock.pause(pause, &Interrupt::never());
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+fn export(plan: &Plan) -> ExportSource {
+    let Settings {
+        server,
+        transport,
+        security,
+        ..
+    } = &plan.settings;
+    let host = |text: &str| {
+        text.parse::<IpAddr>()
+            .map_or_else(|_| Server::Name(text.to_owned()), Server::Address)
+    };
+    let nfs_port = server.port.or(plan.source.port);
+    let reserved_port = transport
+        .reserved_port
+        .unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let address = server.address.as_deref().unwrap_or(&plan.source.host);
+    let mut options = TcpOptions::new(host(address), PortSource::Fixed(nfs_port.unwrap_or(0)));
+    options.family = server.family;
+    options.nconnect = NonZeroU8::new(transport.nconnect).unwrap_or(NonZeroU8::MIN);
+    options.timeout = Duration::from_millis(u64::from(transport.timeo) * 100);
+    options.retrans = transport.retrans;
+    options.hardness = transport.hardness;
+    options.reserved_port = reserved_port;
+    let mount_host = server.mount_address.as_deref().or(server.mount_host.as_deref());
+    ExportSource {
+        path: plan.source.path.clone().into_bytes(),
+        transport: options,
+        nfs_port,
+        mount_server: mount_host.map(host),
+        mount_family: server.mount_family,
+        mount_port: server.mount_port,
+        credential: flavour(*security).credential(&Caller::new(0, 0, &[])),
+        timeout: QUESTION_MAX,
+    }
+}
+
+fn flavour(security: Security) -> Flavour {
+    match security {
+        Security::Sys => Flavour::sys(),
+        Security::None => Flavour::None,
+    }
+}
+
+/// The client of what was mounted. The settings then say what the transfer sizes really are.
+pub(super) fn client(
+    mounted: &Mounted,
+    settings: &mut Settings,
+    environment: &Environment,
+) -> Result<Client, Failure> {
+    let limits = &mounted.limits;
+    let transport = &mut settings.transport;
+    let read_size = mounting::transfer_size(transport.rsize, limits.read_preferred, limits.read_max);
+    let write_size = mounting::transfer_size(transport.wsize, limits.write_preferred, limits.write_max);
+    (transport.rsize, transport.wsize) = (Some(read_size), Some(write_size));
+    let default_dirty = || surroundings::tenth_of_memory().map_or(DIRTY_MAX, |tenth| tenth.min(DIRTY_MAX));
+    let data = DataOptions {
+        read_size,
+        write_size,
+        read_ahead: READ_AHEAD,
+        cache_bytes: CACHE_BYTES,
+        unwritten_bytes: settings.memory.dirty_bytes.unwrap_or_else(default_dirty),
+        synchronous: settings.generic.sync || !settings.cache.attribute_cache,
+        ..DataOptions::default()
+    };
+    let mut names = Limits::default();
+    if let Some(most) = settings.memory.names.and_then(|most| usize::try_from(most).ok()) {
+        names = Limits {
+            names: most,
+            missing_names: most / 5,
+            listed_names: most / 5,
+            ..names
+        };
+    }
+    let behaviour = Behaviour {
+        cache: settings.cache,
+        data,
+        limits: names,
+    };
+    let root = MountedRoot {
+        handle: mounted.root,
+        limits: mounted.limits,
+        path_limits: mounted.path_limits,
+    };
+    let wire = Arc::clone(&mounted.wire);
+    Client::new(&root, wire, flavour(settings.security), &behaviour, environment).map_err(|error| {
+        Failure::lasting(
+            ExitStatus::Failed,
+            format!("the export's root cannot be read: {error}"),
+            "",
+        )
+    })
+}
+
+/// mount.nfs's phrase for a failure, and what to try.
+fn failure(plan: &Plan, error: &MountError) -> Failure {
+    let source = plan.source.text();
+    let (host, path) = (&plan.source.host, &plan.source.path);
+    let (what, advice) = match error {
+        MountError::AccessDenied { .. } => (
+            format!("access denied by server while mounting {source}"),
+            format!(
+                "see what {host} exports to whom: showmount -e {host}; not root here? try an export with 'insecure'"
+            ),
+        ),
+        MountError::NoSuchPath => (
+            format!("mounting {source} failed, reason given by server: No such file or directory"),
+            format!("see what {host} exports: showmount -e {host}"),
+        ),
+        MountError::NotADirectory => (
+            format!("mounting {source} failed, reason given by server: Not a directory"),
+            format!("mount the directory that holds {path}"),
+        ),
+        MountError::UnknownHost(_) => (
+            error.to_string(),
+            "check the server's name and its address family".to_owned(),
+        ),
+        MountError::Refused { .. } => (
+            error.to_string(),
+            format!("is the NFS server of {host} running, and this the right port? try port=N,mountport=N"),
+        ),
+        MountError::NotRegistered { .. } => (
+            error.to_string(),
+            "the server may offer NFSv4 alone, or be starting; try port=2049,mountport=N".to_owned(),
+        ),
+        MountError::Version { .. } => (
+            error.to_string(),
+            format!("see what {host} offers: rpcinfo -p {host}"),
+        ),
+        MountError::Flavors { .. } => (
+            error.to_string(),
+            "the flavours of this version: sec=sys, sec=none".to_owned(),
+        ),
+        MountError::ReservedPort => (error.to_string(), "mount as root, or with noresvport".to_owned()),
+        _ => (format!("mounting {source} failed: {error}"), String::new()),
+    };
+    match error.retry() {
+        Retry::Always | Retry::Thrice => Failure::passing(what, advice),
+        Retry::Never => Failure::lasting(ExitStatus::Failed, what, advice),
+    }
+}

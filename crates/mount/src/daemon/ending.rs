@@ -1,0 +1,86 @@
+//! The end of a mount: signals, what is still unwritten, and the place in the tree.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use curt_client::Client;
+use curt_fuse::Mount;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
+
+/// How long unwritten data may take at the end.
+const FLUSH_MAX: Duration = Duration::from_secs(30);
+
+/// How long a session may take to end once its mount is detached, before it is cut.
+const DETACH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The exit status after a second signal: data may be lost.
+const CUT_SHORT: i32 = 130;
+
+/// Ends the mount at SIGTERM and SIGINT: writes what is unwritten for at most 30 s, then unmounts. A second signal ends the
+/// process at once.
+///
+/// # Errors
+/// The signals cannot be received, or no thread be started.
+pub(super) fn on_signals(mount: Arc<Mount>, client: Arc<Client>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let began = Arc::new(AtomicBool::new(false));
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .stack_size(128 * 1024)
+        .spawn(move || {
+            for signal in signals.forever() {
+                if began.swap(true, Ordering::Relaxed) {
+                    error!(signal, "ending at once: what was not written is lost");
+                    detach(&mount);
+                    std::process::exit(CUT_SHORT);
+                }
+                info!(
+                    signal,
+                    "ending: writing what is unwritten, for at most {} s",
+                    FLUSH_MAX.as_secs()
+                );
+                let (mount, client) = (Arc::clone(&mount), Arc::clone(&client));
+                let end = move || {
+                    write_back(&client);
+                    detach(&mount);
+                    // Whoever has something open in it keeps a detached mount, and its session, alive.
+                    let deadline = Instant::now() + DETACH_PATIENCE;
+                    while Instant::now() < deadline {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    if let Err(error) = mount.abort() {
+                        warn!(%error, "the connection to the kernel cannot be cut");
+                    }
+                    std::process::exit(0);
+                };
+                if let Err(error) = std::thread::Builder::new().name("ending".to_owned()).spawn(end) {
+                    error!(%error, "no thread for the end: what was not written is lost");
+                    std::process::exit(CUT_SHORT);
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// Writes what is unwritten, and says what had to be given up.
+pub(super) fn write_back(client: &Client) {
+    for unsent in client.sync_all(FLUSH_MAX) {
+        error!(
+            file = unsent.label,
+            unsent = unsent.unsent,
+            uncommitted = unsent.uncommitted,
+            "bytes that were written here are not on the server's disk"
+        );
+    }
+}
+
+/// Takes the mount out of the tree.
+pub(super) fn detach(mount: &Mount) {
+    match mount.detach_if_there() {
+        Ok(_) => {}
+        Err(error) => warn!(%error, mount_point = %mount.target().display(), "cannot unmount"),
+    }
+}

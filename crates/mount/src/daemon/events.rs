@@ -1,0 +1,48 @@
+//! What happens on the wire, counted among the client's own numbers.
+
+use std::sync::{Arc, OnceLock};
+
+use curt_rpc::client::Events;
+use curt_trace::{ClientCounter, ClientCounters};
+
+/// Counts for a client that is made only after its transport.
+#[derive(Debug, Default)]
+pub(super) struct WireEvents(OnceLock<Arc<ClientCounters>>);
+
+impl WireEvents {
+    /// From now on events are counted here.
+    pub(super) fn count_in(&self, counters: Arc<ClientCounters>) {
+        // A transport has one client.
+        let _ = self.0.set(counters);
+    }
+
+    fn count(&self, counter: ClientCounter) {
+        if let Some(counters) = self.0.get() {
+            counters.count(counter);
+        }
+    }
+}
+
+impl Events for WireEvents {
+    fn sent(&self, _: usize) {}
+
+    fn received(&self, _: usize) {}
+
+    fn retransmitted(&self) {
+        self.count(ClientCounter::RpcRetransmit);
+    }
+
+    fn connected(&self, again: bool) {
+        if again {
+            self.count(ClientCounter::RpcReconnect);
+        }
+    }
+
+    fn not_responding(&self) {}
+
+    fn responding_again(&self) {}
+
+    fn malformed_reply(&self) {
+        self.count(ClientCounter::RpcMalformed);
+    }
+}
