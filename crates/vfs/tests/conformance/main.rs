@@ -4,6 +4,7 @@
 
 mod attributes;
 mod data;
+mod failing;
 mod handles;
 mod listing;
 mod model;

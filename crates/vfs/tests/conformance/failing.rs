@@ -1,0 +1,210 @@
+//! File systems that are full, read-only or broken, in mount namespaces of the tests' own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use curt_vfs::{
+    Access, CreateMode, Error, LocalOptions, LocalVfs, SetAttributes, Stability, Vfs, Visit, Wanted,
+};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, capabilities, set_capabilities};
+use tempfile::TempDir;
+
+use crate::trees::{OTHER, OWNER, ROOT, disk, errno, is_root};
+
+/// Runs `test` with a directory, on a thread whose mounts nobody else sees and that take nothing along when it ends.
+fn with_private_mounts(test: impl FnOnce(&Path) + Send) {
+    if !is_root() {
+        return;
+    }
+    let directory = TempDir::new_in(disk()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            #[expect(
+                deprecated,
+                reason = "nothing of this thread depends on what is no longer shared"
+            )]
+            rustix::thread::unshare(UnshareFlags::NEWNS | UnshareFlags::FS).unwrap();
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            rustix::mount::mount_change("/", private).unwrap();
+            test(directory.path());
+        });
+    });
+}
+
+fn mount_point(directory: &Path, name: &str) -> PathBuf {
+    let point = directory.join(name);
+    std::fs::create_dir(&point).unwrap();
+    point
+}
+
+fn small_tmpfs(directory: &Path, name: &str, options: &std::ffi::CStr) -> PathBuf {
+    let point = mount_point(directory, name);
+    rustix::mount::mount("none", &point, "tmpfs", MountFlags::empty(), options).unwrap();
+    point
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).status().unwrap();
+    assert!(status.success(), "{program} {arguments:?}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_was_written_stays() {
+    with_private_mounts(|directory| {
+        let point = small_tmpfs(directory, "small", c"size=1m,nr_inodes=5");
+        let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
+        let set = SetAttributes::with_mode(0o666);
+        let create = |name: &[u8]| {
+            vfs.create(&ROOT, &vfs.root(), name, CreateMode::Guarded(&set))
+                .value
+        };
+        let file = create(b"file").unwrap().node.handle;
+        let data = vec![7; 1 << 20];
+        let write = |offset, data: &[u8]| {
+            vfs.write(&OWNER, &file, offset, data, Stability::Unstable)
+                .value
+                .map(|written| written.count)
+        };
+        assert_eq!(write(0, &data[..1000]), Ok(1000));
+        let fits = (1 << 20) - 4096;
+        assert_eq!(write(4096, &data), Ok(fits), "as much as there is room for");
+        assert_eq!(write(1 << 20, &data), Err(Error::Os(Errno::NOSPC)));
+        assert_eq!(vfs.attributes(&file).unwrap().size, 1 << 20);
+        assert_eq!(
+            write(0, &data),
+            Ok(1 << 20),
+            "what has its room can be written again"
+        );
+        assert_eq!(vfs.commit(&OWNER, &file, 0, 0).value, Ok(()));
+        let names: Vec<String> = (0..8).map(|number| format!("file{number}")).collect();
+        let made: Vec<_> = names.iter().map(|name| errno(create(name.as_bytes()))).collect();
+        assert_eq!(made.last(), Some(&Some(Errno::NOSPC)), "{made:?}");
+        assert_eq!(vfs.space(&file).value.unwrap().files_available, 0);
+    });
+}
+
+#[test]
+fn a_read_only_file_system_refuses_every_change_by_its_name() {
+    with_private_mounts(|directory| {
+        let point = small_tmpfs(directory, "frozen", c"size=1m");
+        let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
+        let set = SetAttributes::with_mode(0o777);
+        let root = vfs.root();
+        let file = vfs
+            .create(&ROOT, &root, b"file", CreateMode::Guarded(&set))
+            .value
+            .unwrap()
+            .node
+            .handle;
+        rustix::mount::mount_remount(&point, MountFlags::RDONLY, c"").unwrap();
+        let size = SetAttributes {
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        let answers = [
+            errno(vfs.write(&ROOT, &file, 0, b"x", Stability::Unstable).value),
+            errno(vfs.set_attributes(&ROOT, &file, &set, None).value),
+            errno(vfs.set_attributes(&ROOT, &file, &size, None).value),
+            errno(vfs.create(&ROOT, &root, b"new", CreateMode::Guarded(&set)).value),
+            errno(
+                vfs.create(&ROOT, &root, b"new", CreateMode::Exclusive([1; 8]))
+                    .value,
+            ),
+            errno(vfs.make_directory(&ROOT, &root, b"new", &set).value),
+            errno(vfs.make_symlink(&ROOT, &root, b"new", b"x", &set).value),
+            errno(vfs.remove(&ROOT, &root, b"file").value),
+            errno(vfs.rename(&ROOT, &root, b"file", &root, b"new").value),
+            errno(vfs.link(&ROOT, &file, &root, b"new").directory.value),
+        ];
+        assert_eq!(answers, [Some(Errno::ROFS); 10]);
+        let all = Access::from_bits(0x3f);
+        assert_eq!(
+            vfs.access(&ROOT, &file, all).value,
+            Ok(Access::READ.with(Access::EXECUTE))
+        );
+        assert_eq!(
+            vfs.access(&OTHER, &root, all).value,
+            Ok(Access::READ.with(Access::LOOKUP))
+        );
+    });
+}
+
+#[test]
+fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_file_open() {
+    with_private_mounts(|directory| {
+        // A disk that says it has 64 MiB and has 8.
+        let behind = small_tmpfs(directory, "behind", c"size=8m");
+        let image = behind.join("image");
+        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let point = mount_point(directory, "broken");
+        let (image, shown) = (image.to_str().unwrap(), point.to_str().unwrap());
+        run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", image]);
+        run("mount", &["-o", "loop", image, shown]);
+        let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
+        let set = SetAttributes::with_mode(0o666);
+        let made = vfs
+            .create(&ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set))
+            .value
+            .unwrap();
+        let file = made.node.handle;
+        let data = vec![7; 1 << 20];
+        for megabyte in 0..30 {
+            let written = vfs.write(&OWNER, &file, megabyte << 20, &data, Stability::Unstable);
+            assert_eq!(written.value.map(|written| written.count), Ok(1 << 20));
+        }
+        // Somebody else's sync finds out, and the kernel is made to forget files that nobody uses.
+        let _fails = Command::new("sync").args(["-f", shown]).status().unwrap();
+        let opened = std::fs::File::open(point.join("file")).unwrap();
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        drop(opened);
+        std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        let committed = vfs.commit(&OWNER, &file, 0, 0).value;
+        assert!(
+            matches!(committed, Err(Error::Lost(Errno::IO | Errno::NOSPC))),
+            "{committed:?}"
+        );
+        drop(vfs);
+        run("umount", &["-l", shown]);
+    });
+}
+
+#[test]
+fn without_the_right_to_copy_mounts_a_mount_point_is_refused_and_listed_without_a_handle() {
+    with_private_mounts(|directory| {
+        let served = mount_point(directory, "served");
+        std::fs::create_dir(served.join("plain")).unwrap();
+        small_tmpfs(&served, "point", c"size=1m");
+        let held = capabilities(None).unwrap();
+        let without = CapabilitySet::all() & !CapabilitySet::SYS_ADMIN;
+        let sets = CapabilitySets {
+            effective: held.effective & without,
+            permitted: held.permitted & without,
+            inheritable: held.inheritable & without,
+        };
+        set_capabilities(None, sets).unwrap();
+        let vfs = LocalVfs::open(&served, &LocalOptions::default()).unwrap();
+        let root = vfs.root();
+        assert_eq!(
+            errno(vfs.lookup(&ROOT, &root, b"point").value),
+            Some(Errno::ACCESS)
+        );
+        assert_eq!(errno(vfs.lookup(&ROOT, &root, b"plain").value), None);
+        assert_eq!(vfs.lookup(&ROOT, &root, b"..").value.unwrap().handle, root);
+        let mut seen = Vec::new();
+        let listed = vfs.read_directory(&ROOT, &root, 0, Wanted::Nodes, &mut |entry| {
+            seen.push((entry.name.to_vec(), entry.node.is_some()));
+            Visit::Continue
+        });
+        assert_eq!(listed.value, Ok(true));
+        seen.sort();
+        let expected = [
+            (&b"."[..], true),
+            (b"..", true),
+            (b"plain", true),
+            (b"point", false),
+        ];
+        assert_eq!(seen, expected.map(|(name, node)| (name.to_vec(), node)));
+    });
+}
