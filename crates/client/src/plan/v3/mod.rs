@@ -11,6 +11,9 @@ mod names;
 mod objects;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Instant;
 
 use curt_proto::nfs3::{Outcome, PROGRAM, Procedure, Status, VERSION};

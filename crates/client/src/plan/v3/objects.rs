@@ -6,7 +6,7 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::client::CallError;
 
-use super::{RESULTS_NAME, answer, ask, read_results, send};
+use super::{RESULTS_NAME, RESULTS_SMALL, answer, ask, read_results, send};
 use crate::plan::{Answer, Asker, Attributes, SetAttributes, Timestamp, Wcc, Wire};
 
 /// NULL: asks whether the server answers at all.
@@ -14,7 +14,7 @@ use crate::plan::{Answer, Asker, Attributes, SetAttributes, Timestamp, Wcc, Wire
 /// # Errors
 /// No answer.
 pub fn null(wire: &Wire, asker: Asker<'_>) -> Result<(), CallError> {
-    let incoming = send(wire, asker, Procedure::Null, &(), &[], 0)?;
+    let incoming = send(wire, asker, Procedure::Null, &(), &[], RESULTS_SMALL)?;
     read_results(wire, Procedure::Null, incoming.reply.results())
 }
 
