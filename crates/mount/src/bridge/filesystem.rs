@@ -11,6 +11,7 @@ use curt_fuse::{
 use rustix::io::Errno;
 
 use super::offsets::Offsets;
+use super::operations::Operation;
 use super::{Bridge, Cancel, Directory, convert, inode};
 
 /// S_IFREG: what mknod(2) makes by CREATE.
@@ -27,15 +28,18 @@ impl Filesystem for Bridge {
     }
 
     fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        self.operations.count(Operation::Lookup);
         let entry = self.client.lookup(&self.caller(context), inode(parent), name)?;
         Ok(convert::entry(&entry))
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
+        self.operations.count(Operation::Forget);
         self.client.forget(inode(node), lookups);
     }
 
     fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<Stat, Errno> {
+        self.operations.count(Operation::Getattr);
         // umount(8) asks this of the root before it does anything: a server that is gone must not keep it.
         if node == NodeId::ROOT {
             context.give_up_on_silence();
@@ -52,12 +56,14 @@ impl Filesystem for Bridge {
     }
 
     fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetAttributes) -> Result<Stat, Errno> {
+        self.operations.count(Operation::Setattr);
         let wanted = convert::set_attributes(set);
         let stat = self.client.setattr(&self.caller(context), inode(node), &wanted)?;
         Ok(convert::stat(&stat))
     }
 
     fn readlink(&self, context: &Asked<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+        self.operations.count(Operation::Readlink);
         target.extend_from_slice(&self.client.readlink(&self.caller(context), inode(node))?);
         Ok(())
     }
@@ -69,6 +75,7 @@ impl Filesystem for Bridge {
         name: &[u8],
         target: &[u8],
     ) -> Result<Entry, Errno> {
+        self.operations.count(Operation::Symlink);
         let made = self
             .client
             .symlink(&self.caller(context), inode(parent), name, target)?;
@@ -76,6 +83,7 @@ impl Filesystem for Bridge {
     }
 
     fn mknod(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
+        self.operations.count(Operation::Mknod);
         let caller = self.caller(context);
         let parent = inode(parent);
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
@@ -94,6 +102,7 @@ impl Filesystem for Bridge {
     }
 
     fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry, Errno> {
+        self.operations.count(Operation::Mkdir);
         let made = self
             .client
             .mkdir(&self.caller(context), inode(parent), name, mode & 0o7777)?;
@@ -101,10 +110,12 @@ impl Filesystem for Bridge {
     }
 
     fn unlink(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.operations.count(Operation::Unlink);
         self.client.unlink(&self.caller(context), inode(parent), name)
     }
 
     fn rmdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.operations.count(Operation::Rmdir);
         self.client.rmdir(&self.caller(context), inode(parent), name)
     }
 
@@ -115,6 +126,7 @@ impl Filesystem for Bridge {
         to: (NodeId, &[u8]),
         flags: u32,
     ) -> Result<(), Errno> {
+        self.operations.count(Operation::Rename);
         const NO_REPLACE: u32 = 1;
         const EXCHANGE: u32 = 2;
         let mode = match flags {
@@ -132,6 +144,7 @@ impl Filesystem for Bridge {
     }
 
     fn link(&self, context: &Asked<'_>, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        self.operations.count(Operation::Link);
         let made = self
             .client
             .link(&self.caller(context), inode(node), inode(parent), name)?;
@@ -139,6 +152,7 @@ impl Filesystem for Bridge {
     }
 
     fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+        self.operations.count(Operation::Open);
         let opened = self.client.open(
             &self.caller(context),
             inode(node),
@@ -154,6 +168,7 @@ impl Filesystem for Bridge {
         name: &[u8],
         create: &Create,
     ) -> Result<(Entry, Opened), Errno> {
+        self.operations.count(Operation::Create);
         let flags = convert::open_flags(create.flags);
         let caller = self.caller(context);
         let (made, opened) = self
@@ -170,6 +185,7 @@ impl Filesystem for Bridge {
         read: &Read,
         reply: &mut ReadReply<'_>,
     ) -> Result<(), Errno> {
+        self.operations.count(Operation::Read);
         let file = self.files.get(read.fh)?;
         let count = usize::try_from(read.size).map_err(|_| Errno::INVAL)?;
         let bytes = self
@@ -180,6 +196,7 @@ impl Filesystem for Bridge {
     }
 
     fn write(&self, context: &Asked<'_>, _: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
+        self.operations.count(Operation::Write);
         let file = self.files.get(write.fh)?;
         let taken = self
             .client
@@ -188,6 +205,7 @@ impl Filesystem for Bridge {
     }
 
     fn statfs(&self, context: &Asked<'_>, node: NodeId) -> Result<FileSystemSizes, Errno> {
+        self.operations.count(Operation::Statfs);
         // umount(8) without a utab entry asks this, too.
         context.give_up_on_silence();
         let sizes = match self.client.statfs(&self.caller(context), inode(node)) {
@@ -207,23 +225,27 @@ impl Filesystem for Bridge {
     }
 
     fn flush(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
+        self.operations.count(Operation::Flush);
         // Data that are not sent when the wait ends are still written behind.
         context.give_up_on_exit();
         self.client.flush(&self.caller(context), &*self.files.get(fh)?)
     }
 
     fn release(&self, _: &Asked<'_>, _: NodeId, release: &Release) {
+        self.operations.count(Operation::Release);
         if let Some(file) = self.files.remove(release.fh) {
             self.client.release(&file);
         }
     }
 
     fn fsync(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, data_only: bool) -> Result<(), Errno> {
+        self.operations.count(Operation::Fsync);
         self.client
             .fsync(&self.caller(context), &*self.files.get(fh)?, data_only)
     }
 
     fn opendir(&self, context: &Asked<'_>, node: NodeId, _: u32) -> Result<Opened, Errno> {
+        self.operations.count(Operation::Opendir);
         let open = self.client.opendir(&self.caller(context), inode(node))?;
         let directory = Arc::new(Directory {
             open,
@@ -243,6 +265,11 @@ impl Filesystem for Bridge {
         (fh, offset): (FuseFh, u64),
         listing: &mut Listing<'_>,
     ) -> Result<(), Errno> {
+        self.operations.count(if listing.is_plus() {
+            Operation::Readdirplus
+        } else {
+            Operation::Readdir
+        });
         let directory = self.directories.get(fh)?;
         let cookie = directory.offsets.cookie(offset)?;
         let plus = listing.is_plus();
@@ -252,10 +279,12 @@ impl Filesystem for Bridge {
     }
 
     fn releasedir(&self, _: &Asked<'_>, _: NodeId, fh: FuseFh) {
+        self.operations.count(Operation::Releasedir);
         drop(self.directories.remove(fh));
     }
 
     fn access(&self, context: &Asked<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+        self.operations.count(Operation::Access);
         // F_OK: the look-up that led here has answered it.
         if mask == 0 {
             return Ok(());

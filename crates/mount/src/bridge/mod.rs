@@ -11,7 +11,9 @@ mod filesystem;
 mod handles;
 mod interruption;
 mod offsets;
+mod operations;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
@@ -23,6 +25,7 @@ pub use interruption::Cancel;
 
 use handles::Handles;
 use offsets::Offsets;
+use operations::Operations;
 
 /// Answers the kernel's requests by calls of a client.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ pub struct Bridge {
     files: Handles<OpenFile>,
     directories: Handles<Directory>,
     notifier: OnceLock<Notifier>,
+    operations: Operations,
 }
 
 /// A directory that the kernel has open.
@@ -51,6 +55,7 @@ impl Bridge {
             files: Handles::default(),
             directories: Handles::default(),
             notifier: OnceLock::new(),
+            operations: Operations::default(),
         }
     }
 
@@ -58,6 +63,12 @@ impl Bridge {
     pub fn set_notifier(&self, notifier: Notifier) {
         // A second session of one bridge does not exist.
         let _ = self.notifier.set(notifier);
+    }
+
+    /// How often the kernel asked, by operation.
+    #[must_use]
+    pub fn operations(&self) -> BTreeMap<String, u64> {
+        self.operations.snapshot()
     }
 
     fn caller(&self, context: &Context<'_, Cancel>) -> Caller {

@@ -1,5 +1,6 @@
 //! What is said on a control socket.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -50,4 +51,6 @@ pub struct MountReport {
     pub age_seconds: f64,
     /// What was sent and decided.
     pub counters: curt_trace::ClientSnapshot,
+    /// Requests that the kernel sent to the daemon, by operation.
+    pub fuse: BTreeMap<String, u64>,
 }

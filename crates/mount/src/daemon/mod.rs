@@ -171,6 +171,7 @@ impl Live {
             source,
             mount_point: target.to_owned(),
             client,
+            bridge: Arc::clone(bridge),
             settings: Mutex::new(settings),
             since: Instant::now(),
             table,

@@ -8,6 +8,7 @@ use curt_client::Client;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
+use crate::bridge::Bridge;
 use crate::control::{Controlled, MountReport};
 use crate::helper::{Utab, UtabEntry};
 use crate::options::{Atime, GenericSettings, Settings, remounted, shown};
@@ -18,6 +19,7 @@ pub(super) struct Running {
     pub(super) source: String,
     pub(super) mount_point: PathBuf,
     pub(super) client: Arc<Client>,
+    pub(super) bridge: Arc<Bridge>,
     pub(super) settings: Mutex<Settings>,
     pub(super) since: Instant,
     pub(super) table: bool,
@@ -79,6 +81,7 @@ impl Controlled for Running {
             options: shown(&self.settings.lock()),
             age_seconds: self.since.elapsed().as_secs_f64(),
             counters: self.client.counters(),
+            fuse: self.bridge.operations(),
         }
     }
 
