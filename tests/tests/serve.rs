@@ -1,0 +1,259 @@
+//! `curt serve` and other people's clients: libnfs' tools and the Linux kernel.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use curt_bench::workload::Workload;
+use curt_tests::capture::Capture;
+use curt_tests::curt::{Serve, program, tree};
+use curt_tests::kernel::{ClientJob, KernelNumber, linux_client};
+use curt_tests::network::Network;
+
+const SECONDS: Duration = Duration::from_secs(30);
+const MINUTES: Duration = Duration::from_secs(280);
+
+/// The Linux client's mount of a server, at /mnt/nfs.
+fn mounting(server: &Serve) -> String {
+    format!(
+        "mount -t nfs -o vers=3,nolock,proto=tcp,{} {} /mnt/nfs || exit 1\n",
+        server.ports(),
+        server.source()
+    )
+}
+
+#[test]
+fn libnfs_tools_list_read_and_write() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::write(export.join("small"), "what is in it\n")?;
+    fs::create_dir(export.join("folder"))?;
+    let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    fs::write(export.join("large"), &large)?;
+    let server = Serve::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "libnfs", Serve::PORT)?;
+    let ports = format!("version=3&nfsport={0}&mountport={0}", Serve::PORT);
+    let url = |path: &str| format!("'nfs://10.77.0.1{}/{path}?{ports}'", export.display());
+    let listed = network.shell(&format!("nfs-ls {}", url("")), SECONDS)?;
+    ensure!(
+        ["small", "folder", "large"]
+            .iter()
+            .all(|name| listed.contains(name)),
+        "{listed}"
+    );
+    ensure!(network.shell(&format!("nfs-cat {}", url("small")), SECONDS)? == "what is in it\n");
+    let copies = network.make_directory("copies")?;
+    let copy = copies.join("large");
+    network.shell(&format!("nfs-cp {} {}", url("large"), copy.display()), SECONDS)?;
+    ensure!(fs::read(&copy)? == large, "nfs-cp read other bytes");
+    network.shell(
+        &format!("nfs-cp {} {}", copy.display(), url("folder/again")),
+        SECONDS,
+    )?;
+    ensure!(
+        fs::read(export.join("folder/again"))? == large,
+        "nfs-cp wrote other bytes"
+    );
+    let malformed = capture.stop()?.malformed(&network)?;
+    ensure!(malformed.is_empty(), "{malformed:?}");
+    drop(server);
+    Ok(())
+}
+
+#[test]
+fn linux_builds_a_c_project_in_an_export() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "build", Serve::PORT)?;
+    let project = r##"
+cd /mnt/nfs && mkdir -p project/include && cd project || exit 1
+for n in 1 2 3 4 5 6; do
+    echo "int f$n(int x);" >include/f$n.h
+    printf '#include "f%s.h"\nint f%s(int x) { return x + %s; }\n' $n $n $n >f$n.c
+done
+{ for n in 1 2 3 4 5 6; do echo "#include \"f$n.h\""; done
+  echo '#include <stdio.h>'; echo 'int main(void) { printf("%d\n", f1(f2(f3(f4(f5(f6(0))))))); return 0; }'; } >main.c
+printf 'O = f1.o f2.o f3.o f4.o f5.o f6.o main.o\nprogram: $(O)\n\tgcc -o $@ $(O)\nclean:\n\trm -f $(O) program\n%%.o: %%.c\n\tgcc -Iinclude -c $< -o $@\n' >Makefile
+make && ./program && mv program kept && make clean && ls -la . include && rm -r include && cat Makefile | wc -l && umount /mnt/nfs 2>/dev/null; cd /; umount /mnt/nfs
+"##;
+    let output = linux_client(
+        &network,
+        KernelNumber(0),
+        MINUTES,
+        &format!("{}{project}", mounting(&server)),
+    )?;
+    ensure!(output.lines().any(|line| line == "21"), "{output}");
+    ensure!(
+        export.join("project/kept").exists() && !export.join("project/main.o").exists(),
+        "{output}"
+    );
+    let malformed = capture.stop()?.malformed(&network)?;
+    ensure!(malformed.is_empty(), "{malformed:?}");
+    Ok(())
+}
+
+#[test]
+fn linux_replays_page_without_a_wrong_result() -> Result<()> {
+    let network = Network::new()?;
+    let server = Serve::start(&network, &tree(Workload::Page)?, &["--ro"])?;
+    let replay = program("curt-replay")?.display().to_string();
+    let script = format!(
+        "{}setpriv --reuid=65534 --regid=65534 --clear-groups {replay} page /mnt/nfs",
+        mounting(&server)
+    );
+    let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
+    ensure!(output.contains("\"wrong\":0"), "{output}");
+    Ok(())
+}
+
+#[test]
+fn linux_writes_100_000_times_at_random() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let writer = program("random-writer")?.display().to_string();
+    let run = format!("{writer} --seed 3 --operations 100000 --keep /mnt/nfs; umount /mnt/nfs");
+    let output = linux_client(
+        &network,
+        KernelNumber(0),
+        MINUTES,
+        &format!("{}{run}", mounting(&server)),
+    )?;
+    ensure!(output.contains("all as it should be"), "{output}");
+    // What the client believed may have been its own cache: the files themselves have to say it, too.
+    verify(&network, &writer, &export, 3, 100_000)
+}
+
+fn verify(network: &Network, writer: &str, directory: &Path, seed: u64, operations: u64) -> Result<()> {
+    let script = format!(
+        "{writer} --verify --seed {seed} --operations {operations} {}",
+        directory.display()
+    );
+    network.shell(&script, MINUTES).map(drop)
+}
+
+#[test]
+fn killed_server_loses_nothing_that_was_synced() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = Serve::start(&network, &export, &[])?;
+    let writer = program("random-writer")?.display().to_string();
+    let run =
+        format!("{writer} --seed 4 --operations 12000 --progress 2000 --keep /mnt/nfs; umount /mnt/nfs");
+    let job = ClientJob::start(
+        &network,
+        KernelNumber(0),
+        MINUTES,
+        &format!("{}{run}", mounting(&server)),
+    )?;
+    for reached in ["\n2000", "\n6000"] {
+        job.wait_for(reached)?;
+        server.kill()?;
+        server.restart(&network)?;
+    }
+    let done = job.finish()?;
+    ensure!(done.output.contains("all as it should be"), "{}", done.output);
+    verify(&network, &writer, &export, 4, 12_000)
+}
+
+/// Waits inside a job for a file that the other side makes.
+const MEET: &str = "meet() { touch $MEETING/$1; until [[ -e $MEETING/$2 ]]; do sleep 0.05; done; }\n";
+
+#[test]
+fn two_linux_clients_see_each_others_changes_at_the_next_open() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let meeting = network.make_directory("meeting")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let head = format!("MEETING={}\n{MEET}{}", meeting.display(), mounting(&server));
+    let one = format!(
+        "{head}echo first >/mnt/nfs/file; meet one-1 two-1; echo second, longer >/mnt/nfs/file; meet one-2 two-2\n\
+         [[ $(</mnt/nfs/file) == third ]] || exit 5; rm /mnt/nfs/file; meet one-3 two-3; umount /mnt/nfs"
+    );
+    let two = format!(
+        "{head}meet two-0 one-1; [[ $(</mnt/nfs/file) == first ]] || exit 5; meet two-1 one-2\n\
+         [[ $(</mnt/nfs/file) == 'second, longer' ]] || exit 6; echo third >/mnt/nfs/file; meet two-2 one-3\n\
+         ! cat /mnt/nfs/file 2>/dev/null || exit 7; touch $MEETING/two-3; umount /mnt/nfs"
+    );
+    let one = ClientJob::start(&network, KernelNumber(0), MINUTES, &one)?;
+    let two = ClientJob::start(&network, KernelNumber(1), MINUTES, &two)?;
+    let (one, two) = (one.finish()?, two.finish()?);
+    ensure!(
+        one.status == Some(0) && two.status == Some(0),
+        "one: {one:?}\ntwo: {two:?}"
+    );
+    Ok(())
+}
+
+/// Six callers try twelve things on a tmpfs and on the export, in the same kernel; what succeeds there has to succeed here, and nothing else.
+#[test]
+fn permissions_equal_those_of_a_local_file_system() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::set_permissions(&export, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let server = Serve::start(&network, &export, &[])?;
+    let script = format!("{}{PERMISSIONS}", mounting(&server));
+    let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
+    let rows = |prefix: &str| -> Vec<String> {
+        output
+            .lines()
+            .filter_map(|line| line.strip_prefix(prefix))
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    };
+    let (local, remote) = (rows("local "), rows("nfs "));
+    ensure!(local.len() == 72, "{} rows:\n{output}", local.len());
+    let differing: Vec<_> = local
+        .iter()
+        .zip(&remote)
+        .filter(|(local, remote)| local != remote)
+        .collect();
+    ensure!(
+        differing.is_empty() && remote.len() == local.len(),
+        "{differing:#?}\n{output}"
+    );
+    // A table in which all succeed or all fail would compare nothing.
+    let refused = local.iter().filter(|row| !row.contains("status 0")).count();
+    ensure!((12..60).contains(&refused), "{refused} of 72 are refused");
+    Ok(())
+}
+
+const PERMISSIONS: &str = r#"
+callers=('0 0 0' '1000 1000 1000' '1001 1000 1000' '1002 1002 1000,1002' '1003 1003 1003' '65534 65534 65534')
+prepare() { # a tree of user 1000, group 1000
+    rm -rf $1/t; mkdir $1/t; cd $1/t
+    mkdir -m 750 list; mkdir -m 710 search; mkdir -m 770 make; mkdir -m 1777 sticky; mkdir -m 2775 setgid; mkdir -m 755 fixed
+    echo data >read; echo data >write; echo data >owned; echo data >times; echo '#!/bin/sh' >run; echo data >search/inside
+    echo data >sticky/other; echo data >list/inside; echo data >fixed/linked; echo data >suid
+    chmod 640 read; chmod 460 write; chmod 644 owned; chmod 666 times; chmod 710 run; chmod 644 search/inside; chmod 666 sticky/other
+    chown -R 1000:1000 .; chmod 6777 suid; cd /
+}
+try() { # try WHERE PLACE NAME COMMAND: as the present caller
+    (cd $2/t && setpriv --reuid=$uid --regid=$gid --groups=$groups bash -c "$4" >/dev/null 2>&1)
+    echo "$1 $uid $groups $3: status $? $(stat -c '%a %u %g %s' $2/t/suid $2/t/setgid/new 2>/dev/null | tr '\n' ' ')"
+}
+table() {
+    for caller in "${callers[@]}"; do
+        read -r uid gid groups <<<"$caller"
+        prepare $2
+        try $1 $2 read 'cat read'
+        try $1 $2 write 'echo more >>write'
+        try $1 $2 list 'ls list'
+        try $1 $2 search 'cat search/inside'
+        try $1 $2 make 'touch make/new && mv make/new make/renamed && rm make/renamed'
+        try $1 $2 sticky 'rm -f sticky/other'
+        try $1 $2 mode 'chmod 600 owned'
+        try $1 $2 owner "chown 1003 owned"
+        try $1 $2 times 'touch times'
+        try $1 $2 exact 'touch -d 2001-01-01 times'
+        try $1 $2 setgid 'touch setgid/new'
+        try $1 $2 suid 'echo x >>suid'
+    done
+}
+mkdir -p /dev/shm/local
+table local /dev/shm/local
+table nfs /mnt/nfs
+umount /mnt/nfs
+"#;
