@@ -24,7 +24,7 @@ use tracing::{debug, info, warn};
 use crate::bridge::{Bridge, Changes};
 use crate::control::{self, Controlled};
 use crate::helper::{ExitStatus, Failure};
-use crate::options::{Allow, Atime, Settings, Source, shown};
+use crate::options::{Allow, Atime, Settings, Source};
 use events::WireEvents;
 use running::Running;
 
@@ -166,7 +166,6 @@ impl Live {
         ending::on_signals(Arc::clone(&mount), Arc::clone(&client))
             .map_err(|error| system("signals", error))?;
         let table = plan.table && rustix::process::geteuid().is_root();
-        let options = shown(&settings);
         let running = Arc::new(Running {
             source,
             mount_point: target.to_owned(),
@@ -176,7 +175,7 @@ impl Live {
             since: Instant::now(),
             table,
         });
-        if table && let Err(error) = running.show(&options) {
+        if table && let Err(error) = running.show(&running.settings.lock()) {
             warn!(%error, "/run/mount/utab does not show this mount");
         }
         if let Err(error) = mount.set_read_ahead(READ_AHEAD_KIB) {

@@ -11,7 +11,7 @@ use rustix::mount::MountFlags;
 use crate::bridge::Bridge;
 use crate::control::{Controlled, MountReport};
 use crate::helper::{Utab, UtabEntry};
-use crate::options::{Atime, GenericSettings, Settings, remounted, shown};
+use crate::options::{Atime, GenericSettings, Settings, remounted, shown, shown_beside_the_kernel};
 
 /// A mount that is live.
 #[derive(Debug)]
@@ -27,7 +27,8 @@ pub(super) struct Running {
 
 impl Running {
     /// Has /run/mount/utab show the options in force. Only root's mounts are shown there.
-    pub(super) fn show(&self, options: &str) -> std::io::Result<()> {
+    pub(super) fn show(&self, settings: &Settings) -> std::io::Result<()> {
+        let options = &shown_beside_the_kernel(settings);
         let entry = UtabEntry {
             source: &self.source,
             target: &self.mount_point,
@@ -96,7 +97,7 @@ impl Controlled for Running {
         let text = shown(&settings);
         if table
             && self.table
-            && let Err(error) = self.show(&text)
+            && let Err(error) = self.show(&settings)
         {
             tracing::warn!(%error, "/run/mount/utab shows the old options");
         }

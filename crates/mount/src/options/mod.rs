@@ -18,7 +18,7 @@ pub use settings::{
     Allow, Atime, GenericSettings, LocalLocks, MemorySettings, Security, ServerSettings, Settings,
     TransportSettings,
 };
-pub use shown::shown;
+pub use shown::{shown, shown_beside_the_kernel};
 pub use source::{Source, SourceError};
 pub use table::TABLE;
 pub use words::{Word, split};

@@ -12,6 +12,14 @@ use super::settings::{Allow, Atime, LocalLocks, Security, Settings};
 pub fn shown(settings: &Settings) -> String {
     let mut text = String::new();
     generic(&mut text, settings);
+    put(&mut text, format_args!("{}", shown_beside_the_kernel(settings)));
+    text
+}
+
+/// The options in force that the kernel knows nothing of: what /run/mount/utab adds to mountinfo.
+#[must_use]
+pub fn shown_beside_the_kernel(settings: &Settings) -> String {
+    let mut text = String::new();
     transport(&mut text, settings);
     cache(&mut text, settings);
     let memory = &settings.memory;
