@@ -159,6 +159,33 @@ mod tests {
     }
 
     #[test]
+    fn fusermount_gives_us_the_descriptor_and_takes_the_mount_away() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = MountOptions {
+            source: "toy:/a, b".into(),
+            subtype: "toy".into(),
+            flags: MountFlags {
+                nosuid: true,
+                nodev: true,
+                ..MountFlags::default()
+            },
+            allow_other: false,
+        };
+        let device = mount(directory.path(), &options).expect("a mount by fusermount3 (package fuse3)");
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
+        let line = table
+            .lines()
+            .find(|line| line.contains("fuse.toy toy:/a,\\040b"))
+            .expect("it is shown");
+        assert!(line.contains(directory.path().to_str().expect("plain")), "{line}");
+        detach(directory.path()).expect("it is detached");
+        let end = rustix::io::read(&device, &mut [0_u8; 8192][..]);
+        assert!(matches!(end, Ok(_) | Err(rustix::io::Errno::NODEV)), "{end:?}");
+        let again = mount(&directory.path().join("missing"), &options).expect_err("there is no such place");
+        assert!(again.to_string().contains("missing"), "{again}");
+    }
+
+    #[test]
     fn what_fusermount_says_is_told_without_its_name() {
         assert_eq!(explain("fusermount3: no\n", "exit status: 1"), "no");
         assert_eq!(explain("", "exit status: 1"), "exit status: 1");

@@ -178,6 +178,12 @@ impl<F: Filesystem> Session<F> {
         *self.shared.ended.lock()
     }
 
+    /// How many threads read, answer or are parked.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.shared.pool.threads()
+    }
+
     /// Ends the wait of every request that is being answered now.
     pub fn interrupt_all(&self) {
         self.shared.flights.interrupt_all();

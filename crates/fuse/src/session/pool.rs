@@ -184,6 +184,10 @@ impl Pool {
         }
     }
 
+    pub(crate) fn threads(&self) -> usize {
+        self.state.lock().threads
+    }
+
     /// Waits until every thread has ended, or the deadline; says which.
     pub(crate) fn wait_all_ended(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();

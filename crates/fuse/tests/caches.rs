@@ -1,0 +1,167 @@
+//! What the kernel keeps, for how long, and how it is told that it is void.
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod toy;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    time::Duration,
+};
+
+use curt_fuse::NodeId;
+use rustix::io::Errno;
+use toy::{Fixture, Toy};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn names_and_attributes_are_believed_each_for_its_own_time() {
+    for (entry_valid, attributes_valid) in [
+        (Duration::ZERO, LONG),
+        (LONG, Duration::ZERO),
+        (LONG, LONG),
+        (Duration::ZERO, Duration::ZERO),
+    ] {
+        let toy = Toy {
+            entry_valid,
+            attributes_valid,
+            ..Toy::default()
+        };
+        toy.plant("file", b"x");
+        let fixture = Fixture::new(toy);
+        fs::metadata(fixture.path("file")).unwrap();
+        let before = (
+            fixture.toy.stuck.calls("lookup"),
+            fixture.toy.stuck.calls("getattr"),
+        );
+        for _ in 0..10 {
+            fs::metadata(fixture.path("file")).unwrap();
+        }
+        let lookups = fixture.toy.stuck.calls("lookup") - before.0;
+        let getattrs = fixture.toy.stuck.calls("getattr") - before.1;
+        assert_eq!(lookups, if entry_valid.is_zero() { 10 } else { 0 });
+        // A look-up brings attributes along, but with no lifetime they are asked for again by stat(2) itself.
+        assert_eq!(getattrs, if attributes_valid.is_zero() { 10 } else { 0 });
+    }
+}
+
+#[test]
+fn missing_names_are_believed_for_their_time() {
+    for (missing_valid, lookups) in [(Duration::ZERO, 10), (LONG, 1)] {
+        let fixture = Fixture::new(Toy {
+            missing_valid,
+            ..Toy::default()
+        });
+        for _ in 0..10 {
+            assert!(!fixture.path("missing").exists());
+        }
+        assert_eq!(fixture.toy.stuck.calls("lookup"), lookups);
+    }
+}
+
+#[test]
+fn a_file_that_changed_is_seen_after_it_was_voided() {
+    let toy = Toy {
+        entry_valid: LONG,
+        attributes_valid: LONG,
+        ..Toy::default()
+    };
+    let id = toy.plant("file", b"old text");
+    let fixture = Fixture::new(toy);
+    let path = fixture.path("file");
+    assert_eq!(fs::read(&path).unwrap(), b"old text");
+    for data in [&b"new"[..], b"a text that is longer", b""] {
+        let before = fs::read(&path).unwrap();
+        fixture.toy.replace(id, data);
+        assert_eq!(
+            fs::read(&path).unwrap(),
+            before,
+            "the kernel believes what it has"
+        );
+        fixture.notifier.invalidate_inode(id, 0, 0).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), data.len() as u64);
+        assert_eq!(fs::read(&path).unwrap(), data);
+    }
+}
+
+#[test]
+fn attributes_alone_can_be_voided() {
+    let toy = Toy {
+        entry_valid: LONG,
+        attributes_valid: LONG,
+        ..Toy::default()
+    };
+    let id = toy.plant("file", b"old");
+    let fixture = Fixture::new(toy);
+    fs::read(fixture.path("file")).unwrap();
+    fixture.notifier.invalidate_inode(id, -1, 0).unwrap();
+    let (reads, getattrs) = (
+        fixture.toy.stuck.calls("read"),
+        fixture.toy.stuck.calls("getattr"),
+    );
+    let mut byte = [0];
+    File::open(fixture.path("file"))
+        .unwrap()
+        .read_exact_at(&mut byte, 0)
+        .unwrap();
+    fs::metadata(fixture.path("file")).unwrap();
+    assert_eq!(fixture.toy.stuck.calls("read"), reads);
+    assert!(fixture.toy.stuck.calls("getattr") > getattrs);
+}
+
+#[test]
+fn names_are_voided_expired_and_removed() {
+    let toy = Toy {
+        entry_valid: LONG,
+        attributes_valid: LONG,
+        missing_valid: LONG,
+        ..Toy::default()
+    };
+    let id = toy.plant("file", b"x");
+    let fixture = Fixture::new(toy);
+    assert!(fixture.path("file").exists());
+    fixture.toy.uproot("file");
+    assert!(fixture.path("file").exists());
+    fixture.notifier.invalidate_entry(NodeId::ROOT, b"file").unwrap();
+    assert!(!fixture.path("file").exists());
+
+    let id_of_other = fixture.toy.plant("file", b"y");
+    assert!(!fixture.path("file").exists(), "missing is believed, too");
+    fixture.notifier.expire_entry(NodeId::ROOT, b"file").unwrap();
+    assert!(fixture.path("file").exists());
+
+    fixture.toy.uproot("file");
+    fixture
+        .notifier
+        .delete(NodeId::ROOT, id_of_other, b"file")
+        .unwrap();
+    assert!(!fixture.path("file").exists());
+    assert_eq!(
+        fixture.notifier.invalidate_inode(NodeId(id.0 + 999), 0, 0),
+        Err(Errno::NOENT)
+    );
+}
+
+#[test]
+fn one_notification_voids_all_names_where_the_kernel_can() {
+    let toy = Toy {
+        entry_valid: LONG,
+        attributes_valid: LONG,
+        missing_valid: LONG,
+        ..Toy::default()
+    };
+    toy.plant("file", b"x");
+    let fixture = Fixture::new(toy);
+    if !fixture.session.negotiated().has_epochs() {
+        assert!(fixture.notifier.increment_epoch().is_err());
+        return;
+    }
+    assert!(fixture.path("file").exists());
+    let lookups = fixture.toy.stuck.calls("lookup");
+    assert!(fixture.path("file").exists());
+    assert_eq!(fixture.toy.stuck.calls("lookup"), lookups);
+    fixture.notifier.increment_epoch().unwrap();
+    assert!(fixture.path("file").exists());
+    assert_eq!(fixture.toy.stuck.calls("lookup"), lookups + 1);
+}

@@ -1,0 +1,115 @@
+//! A toy file system behind a real mount, for tests against the kernel. Needs root and /dev/fuse.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(
+    unreachable_pub,
+    unused_imports,
+    reason = "each test program is a crate of its own"
+)]
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod calls;
+pub mod sys;
+mod tree;
+mod waits;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_fuse::{Ended, Mount, MountFlags, MountOptions, Notifier, Session, SessionOptions, Wishes};
+use tempfile::TempDir;
+
+pub use tree::Toy;
+pub use waits::{Stuck, Token};
+
+/// A live mount of a toy, unmounted when dropped.
+pub struct Fixture {
+    pub toy: Arc<Toy>,
+    pub session: Session<Toy>,
+    pub notifier: Notifier,
+    pub mount: Mount,
+    directory: TempDir,
+}
+
+pub fn session_options() -> SessionOptions {
+    SessionOptions {
+        wishes: Wishes {
+            posix_locks: true,
+            flock_locks: true,
+        },
+        ..SessionOptions::default()
+    }
+}
+
+impl Fixture {
+    pub fn new(toy: Toy) -> Self {
+        Self::with(toy, &session_options())
+    }
+
+    pub fn with(toy: Toy, options: &SessionOptions) -> Self {
+        let directory = tempfile::Builder::new().prefix("curt-fuse-").tempdir().unwrap();
+        let target = directory.path().join("mnt");
+        fs::create_dir(&target).unwrap();
+        let mount_options = MountOptions {
+            source: "toy:/tree".into(),
+            subtype: "toy".into(),
+            flags: MountFlags {
+                nosuid: true,
+                nodev: true,
+                ..MountFlags::default()
+            },
+            allow_other: true,
+        };
+        let (mount, device) =
+            Mount::new(&target, &mount_options).expect("a mount (root and /dev/fuse are needed)");
+        let toy = Arc::new(toy);
+        let notifier = device.notifier();
+        let session = Session::start(device, toy.clone(), options).unwrap();
+        Self {
+            toy,
+            session,
+            notifier,
+            mount,
+            directory,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.mount.target().join(name)
+    }
+
+    pub fn root(&self) -> &Path {
+        self.mount.target()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.toy.stuck.release();
+        self.session.interrupt_all();
+        let _ = self.mount.detach_if_there();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.session.ended().is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if !std::thread::panicking() {
+            assert_eq!(self.session.ended(), Some(Ended::Unmounted));
+            assert!(
+                self.session.wait_for_threads(deadline),
+                "every thread ends with the mount"
+            );
+        }
+    }
+}
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} within {limit:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,281 @@
+//! Requests that wait: who can be killed, who is interrupted, and what goes on meanwhile.
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod toy;
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
+use toy::{Fixture, Toy, eventually};
+
+/// Within so long a killed process has to be gone.
+const DEATH: Duration = Duration::from_secs(2);
+
+fn fixture() -> Fixture {
+    let toy = Toy::default();
+    for name in ["file", "other", "free"] {
+        toy.plant(name, b"hello");
+    }
+    Fixture::new(toy)
+}
+
+fn shell(fixture: &Fixture, script: &str) -> Child {
+    Command::new("sh")
+        .args(["-c", script])
+        .current_dir("/")
+        .env("M", fixture.root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+fn dies(child: &mut Child, why: &str) {
+    let begun = Instant::now();
+    eventually(why, DEATH, || child.try_wait().unwrap().is_some());
+    assert!(begun.elapsed() < DEATH);
+}
+
+#[test]
+fn a_process_stuck_in_any_operation_dies_on_sigkill() {
+    for (operation, script) in [
+        ("lookup", "exec cat $M/missing"),
+        ("getattr", "exec stat $M/file"),
+        ("setattr", "exec touch -c $M/file"),
+        ("readlink", "exec readlink $M/link"),
+        ("symlink", "exec ln -s a $M/new"),
+        ("mknod", "exec mknod $M/new p"),
+        ("mkdir", "exec mkdir $M/new"),
+        ("unlink", "exec rm $M/file"),
+        ("rmdir", "exec rmdir $M/directory"),
+        ("rename", "exec mv $M/file $M/new"),
+        ("link", "exec ln $M/file $M/new"),
+        ("open", "exec cat $M/file"),
+        ("create", "exec cp /etc/hostname $M/new"),
+        ("read", "exec cat $M/file"),
+        ("write", "exec dd if=/dev/zero of=$M/file count=1"),
+        ("statfs", "exec df $M/file"),
+        ("flush", "exec dd if=/dev/zero of=$M/file count=1"),
+        ("fsync", "exec sync $M/file"),
+        ("opendir", "exec ls $M"),
+        ("readdir", "exec ls $M"),
+        ("access", "cd $M"),
+        ("flock", "exec flock $M/file true"),
+    ] {
+        let fixture = fixture();
+        fs::create_dir(fixture.path("directory")).unwrap();
+        std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
+        fixture.toy.stuck.on(operation);
+        let mut child = shell(&fixture, script);
+        eventually(operation, Duration::from_secs(10), || {
+            fixture.toy.stuck.waiting() > 0
+        });
+        child.kill().unwrap();
+        dies(&mut child, operation);
+    }
+}
+
+#[test]
+fn a_signal_that_does_not_kill_leaves_the_request_alone_and_a_later_one_kills() {
+    let fixture = fixture();
+    fixture.toy.stuck.on("getattr");
+    let mut child = shell(&fixture, "trap : USR1; stat $M/file; true");
+    eventually("stuck", Duration::from_secs(10), || {
+        fixture.toy.stuck.waiting() == 1
+    });
+    let stat = children(child.id());
+    // stat(1) stops and goes on: the kernel interrupts its wait once, with a signal that does not kill.
+    kill_process(stat, Signal::STOP).unwrap();
+    kill_process(stat, Signal::CONT).unwrap();
+    let looked = Instant::now();
+    while looked.elapsed() < Duration::from_millis(500) {
+        assert_eq!(fixture.toy.stuck.waiting(), 1);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(stat, Signal::KILL).unwrap();
+    dies(&mut child, "death by the second signal");
+}
+
+/// The only child of a process.
+fn children(parent: u32) -> Pid {
+    let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn an_alarm_ends_a_wait_for_a_lock() {
+    let fixture = fixture();
+    let held = File::open(fixture.path("file")).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let begun = Instant::now();
+    // flock(1) waits under alarm(2) and says 1 when the lock did not come.
+    let status = Command::new("flock")
+        .args(["-w", "1"])
+        .arg(fixture.path("file"))
+        .arg("true")
+        .status()
+        .unwrap();
+    let waited = begun.elapsed();
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        (Duration::from_millis(900)..Duration::from_millis(1800)).contains(&waited),
+        "{waited:?}"
+    );
+    flock(&held, FlockOperation::Unlock).unwrap();
+    let status = Command::new("flock")
+        .args(["-w", "1"])
+        .arg(fixture.path("file"))
+        .arg("true")
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
+    let fixture = fixture();
+    fixture.toy.stuck.on("flush");
+    let mut child = Command::new("sh")
+        .args(["-c", "exec head -c 1 3<$M/file"])
+        .env("M", fixture.root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The shell itself closes a descriptor of the file before it becomes head.
+    let name = format!("/proc/{}/comm", child.id());
+    eventually("head", Duration::from_secs(10), || {
+        fs::read_to_string(&name).unwrap() == "head\n"
+    });
+    fixture.toy.stuck.on("flush");
+    child.stdin.take().unwrap().write_all(b"x").unwrap();
+    eventually("a flush", Duration::from_secs(10), || {
+        fixture.toy.stuck.waiting() == 1
+    });
+    // It exits of its own accord, so that no signal reaches it any more.
+    child.kill().unwrap();
+    let looked = Instant::now();
+    while looked.elapsed() < Duration::from_millis(400) {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the server is not silent: the flush is waited for"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    fixture.toy.stuck.set_silence(Some(Duration::from_secs(1)));
+    dies(&mut child, "death of an exiting process");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_thousand_stuck_processes_leave_the_mount_alive() {
+    const COUNT: usize = 1000;
+    let toy = Toy::default();
+    for number in 0..COUNT {
+        toy.plant(&format!("file-{number}"), b"hello");
+    }
+    toy.plant("free", b"hello");
+    let fixture = Fixture::new(toy);
+    fs::read(fixture.path("free")).unwrap();
+    fixture.toy.stuck.on("open");
+    let mut children: Vec<_> = (0..COUNT)
+        .map(|number| {
+            Command::new("cat")
+                .arg(fixture.path(&format!("file-{number}")))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    eventually("all stuck", Duration::from_secs(60), || {
+        fixture.toy.stuck.waiting() == COUNT
+    });
+    let begun = Instant::now();
+    assert_eq!(fs::metadata(fixture.path("free")).unwrap().len(), 5);
+    assert!(
+        Command::new("stat")
+            .arg(fixture.path("free"))
+            .stdout(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    for child in &children {
+        kill_process(pid(child), Signal::KILL).unwrap();
+    }
+    eventually("all dead", DEATH, || {
+        children
+            .iter_mut()
+            .all(|child| child.try_wait().unwrap().is_some())
+    });
+    eventually("nothing stuck", DEATH, || fixture.toy.stuck.waiting() == 0);
+}
+
+#[test]
+fn threads_that_are_not_needed_end() {
+    let options = curt_fuse::SessionOptions {
+        idle: Duration::from_millis(50),
+        ..toy::session_options()
+    };
+    let toy = Toy::default();
+    for number in 0..50 {
+        toy.plant(&format!("file-{number}"), b"hello");
+    }
+    let fixture = Fixture::with(toy, &options);
+    fixture.toy.stuck.on("open");
+    let mut children: Vec<_> = (0..50)
+        .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
+        .collect();
+    eventually("all stuck", Duration::from_secs(30), || {
+        fixture.toy.stuck.waiting() == 50
+    });
+    assert!(fixture.session.threads() > 50);
+    fixture.toy.stuck.release();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    eventually("few threads", Duration::from_secs(5), || {
+        fixture.session.threads() <= options.readers
+    });
+}
+
+#[test]
+fn a_bound_on_threads_holds_requests_back_and_loses_none() {
+    let options = curt_fuse::SessionOptions {
+        readers: 2,
+        threads_max: 4,
+        ..toy::session_options()
+    };
+    let toy = Toy::default();
+    for number in 0..20 {
+        toy.plant(&format!("file-{number}"), b"hello");
+    }
+    let fixture = Fixture::with(toy, &options);
+    fixture.toy.stuck.on("open");
+    let mut children: Vec<_> = (0..20)
+        .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
+        .collect();
+    eventually("four stuck", Duration::from_secs(30), || {
+        fixture.toy.stuck.waiting() == 4
+    });
+    assert_eq!(fixture.session.threads(), 4);
+    fixture.toy.stuck.release();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+}
