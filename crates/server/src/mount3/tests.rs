@@ -1,1 +1,248 @@
+//! MOUNT: calls in, replies out.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
+use curt_proto::mount3::{ExportList, ExportPath, MountList, MountReply, PROGRAM, Status};
+use curt_proto::nfs3::{FileHandle, Procedure};
+use curt_rpc::auth::{Auth, Credential};
+use curt_rpc::client::{Interrupt, Request, Transport as _};
+use curt_rpc::message::{Call, Versions};
+use curt_rpc::server::{CallFailure, Context, Service as _};
+use curt_trace::ServerCounters;
+use curt_vfs::{Caller, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
+use curt_xdr::{Encode, Opaque, decode_all};
+
+use crate::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, State};
+
+fn service() -> NfsService {
+    let vfs = MemoryVfs::new(MemoryOptions::default());
+    let set = SetAttributes::with_mode(0o700);
+    let made = vfs
+        .make_directory(&Caller::ROOT, &vfs.root(), b"home", &set)
+        .value
+        .unwrap();
+    vfs.make_directory(&Caller::ROOT, &made.node.handle, b"alice", &set)
+        .value
+        .unwrap();
+    let target = SetAttributes::default();
+    vfs.make_symlink(&Caller::ROOT, &vfs.root(), b"link", b"home", &target)
+        .value
+        .unwrap();
+    vfs.create(
+        &Caller::ROOT,
+        &vfs.root(),
+        b"file",
+        curt_vfs::CreateMode::Guarded(&set),
+    )
+    .value
+    .unwrap();
+    let definition = ExportDefinition {
+        path: b"/srv/data".to_vec(),
+        vfs: Arc::new(vfs),
+        rules: ExportRules::default(),
+    };
+    let counters = Arc::new(ServerCounters::default());
+    let setup = Setup {
+        state: State::with_key([1; 16]),
+        exports: vec![definition],
+        counters,
+    };
+    NfsService::new(setup).unwrap()
+}
+
+fn call(
+    service: &NfsService,
+    version: u32,
+    procedure: u32,
+    arguments: &[u8],
+) -> Result<Vec<u8>, CallFailure> {
+    call_from(service, "10.0.0.7:700", version, procedure, arguments)
+}
+
+fn call_from(
+    service: &NfsService,
+    client: &str,
+    version: u32,
+    procedure: u32,
+    arguments: &[u8],
+) -> Result<Vec<u8>, CallFailure> {
+    let call = Call {
+        xid: 1,
+        program: PROGRAM,
+        version,
+        procedure,
+        credential: Auth::None,
+        arguments,
+    };
+    let mut reply = Vec::new();
+    let mut context = Context::detached(client.parse().unwrap(), "10.0.0.1:20048".parse().unwrap());
+    service.call(&call, &mut context, &mut reply).map(|()| reply)
+}
+
+fn path(path: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ExportPath(Opaque::new(path).unwrap()).encode(&mut bytes);
+    bytes
+}
+
+fn mount(service: &NfsService, name: &[u8]) -> Result<FileHandle, Status> {
+    match decode_all(&call(service, 3, 1, &path(name)).unwrap()).unwrap() {
+        MountReply::Ok(ok) => {
+            assert_eq!(&*ok.flavors, &[1]);
+            Ok(ok.root)
+        }
+        MountReply::Failed(status) => Err(status),
+    }
+}
+
+#[test]
+fn mnt_gives_the_handle_of_the_export_or_of_a_directory_below() {
+    let service = service();
+    let root = mount(&service, b"/srv/data").unwrap();
+    assert_eq!(mount(&service, b"//srv/data/./"), Ok(root));
+    let below = mount(&service, b"/srv/data/home/alice").unwrap();
+    assert_ne!(below, root);
+    assert_eq!(
+        service.key.verify(&below).unwrap().export,
+        service.key.verify(&root).unwrap().export
+    );
+}
+
+#[test]
+fn mnt_of_anything_else_says_why_not() {
+    let service = service();
+    let long = [b"/srv/data/".to_vec(), vec![b'n'; 256]].concat();
+    let rows: [(&[u8], Status); 9] = [
+        (b"/srv", Status::Noent),
+        (b"/", Status::Noent),
+        (b"", Status::Noent),
+        (b"/srv/data/none", Status::Noent),
+        (b"/srv/data/file", Status::Notdir),
+        (b"/srv/data/link", Status::Notdir),
+        (b"/srv/data/../data", Status::Noent),
+        (b"/srv/data/home/..", Status::Noent),
+        (&long, Status::Nametoolong),
+    ];
+    for (name, status) in rows {
+        assert_eq!(mount(&service, name), Err(status), "{}", name.escape_ascii());
+    }
+    let refused = call_from(&service, "10.0.0.7:1024", 3, 1, &path(b"/srv/data")).unwrap();
+    assert_eq!(
+        decode_all::<MountReply>(&refused),
+        Ok(MountReply::Failed(Status::Acces))
+    );
+    assert!(service.clients.list().is_empty(), "who was refused is not listed");
+}
+
+#[test]
+fn version_1_answers_all_but_mnt_and_version_2_nothing() {
+    let service = service();
+    assert_eq!(call(&service, 1, 0, &[]).unwrap(), b"");
+    assert_eq!(call(&service, 1, 1, &path(b"/srv/data")).unwrap(), [0, 0, 0, 13]);
+    assert_eq!(call(&service, 1, 5, &[]), call(&service, 3, 5, &[]));
+    let versions = Versions { low: 1, high: 3 };
+    for version in [0, 2, 4] {
+        assert_eq!(
+            call(&service, version, 0, &[]),
+            Err(CallFailure::ProgramMismatch(versions))
+        );
+    }
+    assert_eq!(call(&service, 3, 6, &[]), Err(CallFailure::ProcedureUnavailable));
+    assert_eq!(
+        call(&service, 3, 1, &[0, 0, 4, 1]),
+        Err(CallFailure::GarbageArguments)
+    );
+}
+
+#[test]
+fn dump_lists_who_mounted_until_they_unmount() {
+    let service = service();
+    let dump = || {
+        let reply = call(&service, 3, 2, &[]).unwrap();
+        let list: MountList<'_> = decode_all(&reply).unwrap();
+        let line = |entry: &curt_proto::mount3::MountEntry<'_>| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            format!("{}:{}", text(entry.client.0.bytes()), text(entry.path.0.bytes()))
+        };
+        list.0.iter().map(line).collect::<Vec<_>>()
+    };
+    mount(&service, b"/srv/data").unwrap();
+    mount(&service, b"/srv/data/home").unwrap();
+    call_from(&service, "[fe80::2]:700", 3, 1, &path(b"/srv/data")).unwrap();
+    assert_eq!(
+        dump(),
+        [
+            "10.0.0.7:/srv/data",
+            "10.0.0.7:/srv/data/home",
+            "fe80::2:/srv/data"
+        ]
+    );
+    call(&service, 3, 3, &path(b"/srv/data")).unwrap();
+    assert_eq!(dump(), ["10.0.0.7:/srv/data/home", "fe80::2:/srv/data"]);
+    call(&service, 3, 4, &[]).unwrap();
+    assert_eq!(dump(), ["fe80::2:/srv/data"]);
+}
+
+#[test]
+fn export_lists_paths_for_everybody() {
+    let service = service();
+    let reply = call(&service, 3, 5, &[]).unwrap();
+    let list: ExportList<'_> = decode_all(&reply).unwrap();
+    assert_eq!(list.0.len(), 1);
+    assert_eq!(list.0[0].path.0.bytes(), b"/srv/data");
+    assert!(list.0[0].groups.is_empty());
+}
+
+#[test]
+fn loopback_calls_the_hook_around_each_request() {
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let hook = {
+        let seen = Arc::clone(&seen);
+        move |moment, program, procedure| seen.lock().push((moment, program, procedure))
+    };
+    let transport = Loopback::new(Arc::new(service())).with_hook(hook);
+    let arguments = ExportPath(Opaque::new(b"/srv/data").unwrap());
+    let request = Request {
+        program: PROGRAM,
+        version: 3,
+        procedure: 1,
+        credential: &Credential::None,
+        arguments: &arguments,
+        bulk: &[],
+        results_max: 100,
+    };
+    let reply = transport.call(&request, &Interrupt::never()).unwrap();
+    let MountReply::Ok(ok) = decode_all(reply.results()).unwrap() else {
+        panic!("refused")
+    };
+    assert_eq!(
+        *seen.lock(),
+        [(Moment::Sent, PROGRAM, 1), (Moment::Answered, PROGRAM, 1)]
+    );
+    let getattr = Request {
+        program: curt_proto::nfs3::PROGRAM,
+        procedure: Procedure::Getattr.number(),
+        arguments: &ok.root,
+        ..request
+    };
+    assert_eq!(
+        transport
+            .call(&getattr, &Interrupt::never())
+            .unwrap()
+            .results()
+            .len(),
+        88
+    );
+    assert!(
+        transport
+            .call(
+                &Request {
+                    results_max: 80,
+                    ..getattr
+                },
+                &Interrupt::never()
+            )
+            .is_err()
+    );
+}

@@ -1,0 +1,210 @@
+//! A server with one export (and a second one where asked), and calls to it as one caller or another.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, LookupOk,
+    MkdirArguments, Outcome, PROGRAM, Procedure, Sattr, Status, VERSION, WccData,
+};
+use curt_rpc::auth::{Auth, AuthSys, Groups};
+use curt_rpc::message::Call;
+use curt_rpc::server::{CallFailure, Context, Service as _};
+use curt_trace::ServerCounters;
+use curt_vfs::{MemoryOptions, MemoryVfs, Time, Vfs};
+use curt_xdr::{Decode, Encode, decode_all};
+
+use crate::file_handle::{ExportId, Signed};
+use crate::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State};
+
+pub(super) const NOW: Time = Time {
+    seconds: 1_000_000,
+    nanoseconds: 7,
+};
+
+/// A server over trees in memory.
+pub(super) struct Fixture {
+    pub(super) service: NfsService,
+    pub(super) vfs: Arc<MemoryVfs>,
+    client: SocketAddr,
+    uid: u32,
+    gid: u32,
+}
+
+pub(super) fn rules() -> ExportRules {
+    ExportRules {
+        squash: Squash::None,
+        ..ExportRules::default()
+    }
+}
+
+pub(super) fn memory(instance: u64) -> Arc<MemoryVfs> {
+    let options = MemoryOptions {
+        time: Arc::new(|| NOW),
+        instance,
+        ..MemoryOptions::default()
+    };
+    Arc::new(MemoryVfs::new(options))
+}
+
+impl Fixture {
+    pub(super) fn new() -> Self {
+        Self::with_rules(rules())
+    }
+
+    pub(super) fn with_rules(rules: ExportRules) -> Self {
+        let vfs = memory(1);
+        let served: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(&vfs);
+        let exports = vec![
+            ExportDefinition {
+                path: b"/one".to_vec(),
+                vfs: served,
+                rules,
+            },
+            ExportDefinition {
+                path: b"/two".to_vec(),
+                vfs: memory(2),
+                rules,
+            },
+        ];
+        let setup = Setup {
+            state: State::with_key([9; 16]),
+            exports,
+            counters: Arc::new(ServerCounters::default()),
+        };
+        let client = "127.0.0.1:1000".parse().unwrap();
+        Self {
+            service: NfsService::new(setup).unwrap(),
+            vfs,
+            client,
+            uid: 0,
+            gid: 0,
+        }
+    }
+
+    /// Another caller from now on.
+    pub(super) const fn become_user(&mut self, uid: u32, gid: u32) {
+        (self.uid, self.gid) = (uid, gid);
+    }
+
+    pub(super) fn from_port(&mut self, port: u16) {
+        self.client.set_port(port);
+    }
+
+    /// The handle of the root of export 1 or 2.
+    pub(super) fn root_of(&self, export: u32) -> FileHandle {
+        let export = self.service.exports.by_id(ExportId(export)).unwrap();
+        let (id, file_system) = (export.id, export.file_system);
+        self.service.key.sign(&Signed {
+            export: id,
+            file_system,
+            node: export.vfs.root(),
+        })
+    }
+
+    pub(super) fn root(&self) -> FileHandle {
+        self.root_of(1)
+    }
+
+    /// Sends bytes as arguments and returns the bytes of the results.
+    pub(super) fn raw(&self, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
+        let groups = Groups::first_of(&[]);
+        let sys = AuthSys {
+            stamp: 0,
+            machine_name: b"test",
+            uid: self.uid,
+            gid: self.gid,
+            groups,
+        };
+        let credential = Auth::Sys(sys);
+        let call = Call {
+            xid: 1,
+            program: PROGRAM,
+            version: VERSION,
+            procedure,
+            credential,
+            arguments,
+        };
+        let local = "127.0.0.1:2049".parse().unwrap();
+        let mut reply = b"before".to_vec();
+        self.service
+            .call(&call, &mut Context::detached(self.client, local), &mut reply)?;
+        assert_eq!(
+            &reply[..6],
+            b"before",
+            "what is in the reply already is not touched"
+        );
+        let results = reply.split_off(6);
+        assert_eq!(results.len() % 4, 0, "XDR comes in fours");
+        Ok(results)
+    }
+
+    /// One call whose results must fill the reply exactly.
+    pub(super) fn call<T, F>(&self, procedure: Procedure, arguments: &impl Encode) -> Outcome<T, F>
+    where
+        Outcome<T, F>: for<'a> Decode<'a>,
+    {
+        let results = self.raw(procedure.number(), &bytes_of(arguments)).unwrap();
+        decode_all(&results).unwrap()
+    }
+
+    pub(super) fn make_file(&self, directory: FileHandle, name: &[u8], mode: u32) -> FileHandle {
+        let how = CreateHow::Guarded(Sattr {
+            mode: Some(mode),
+            ..Sattr::default()
+        });
+        let arguments = CreateArguments {
+            place: place(directory, name),
+            how,
+        };
+        made(self.call(Procedure::Create, &arguments))
+    }
+
+    pub(super) fn make_directory(&self, directory: FileHandle, name: &[u8], mode: u32) -> FileHandle {
+        let attributes = Sattr {
+            mode: Some(mode),
+            ..Sattr::default()
+        };
+        let arguments = MkdirArguments {
+            place: place(directory, name),
+            attributes,
+        };
+        made(self.call(Procedure::Mkdir, &arguments))
+    }
+
+    pub(super) fn attributes(&self, file: FileHandle) -> Fattr {
+        match self.call::<Fattr, ()>(Procedure::Getattr, &file) {
+            Outcome::Ok(fattr) => fattr,
+            Outcome::Failed(status, ()) => panic!("{status}"),
+        }
+    }
+
+    pub(super) fn lookup(&self, directory: FileHandle, name: &[u8]) -> Outcome<LookupOk, Option<Fattr>> {
+        self.call(Procedure::Lookup, &place(directory, name))
+    }
+}
+
+fn made(outcome: Outcome<Created, WccData>) -> FileHandle {
+    match outcome {
+        Outcome::Ok(created) => created.object.unwrap(),
+        Outcome::Failed(status, _) => panic!("{status}"),
+    }
+}
+
+pub(super) fn place(directory: FileHandle, name: &[u8]) -> DirectoryName<'_> {
+    DirectoryName {
+        directory,
+        name: Filename::new(name).unwrap(),
+    }
+}
+
+pub(super) fn bytes_of(value: &impl Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut out);
+    out
+}
+
+/// The status of a failure that carries attributes after the operation.
+pub(super) fn status_of<T: std::fmt::Debug, F>(outcome: &Outcome<T, F>) -> Status {
+    outcome.status()
+}

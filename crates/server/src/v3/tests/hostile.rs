@@ -1,0 +1,91 @@
+//! Names and bytes that mean harm.
+
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, Created, MkdirArguments, Outcome, Procedure, RenameArguments, RenameWcc,
+    Sattr, Status, WccData,
+};
+
+use super::fixture::{Fixture, place};
+
+#[test]
+fn bad_names_get_the_rfcs_status_from_every_procedure_that_takes_one() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    fixture.make_file(root, b"file", 0o644);
+    let long = [b'n'; 256];
+    let longest = [b'n'; 65_535];
+    let rows: [(&[u8], Status); 6] = [
+        (b"", Status::Acces),
+        (b"a/b", Status::Acces),
+        (b"../escape", Status::Acces),
+        (b"nul\0", Status::Acces),
+        (&long, Status::Nametoolong),
+        (&longest, Status::Nametoolong),
+    ];
+    for (name, expected) in rows {
+        let shown = name
+            .escape_ascii()
+            .to_string()
+            .chars()
+            .take(20)
+            .collect::<String>();
+        let place = place(root, name);
+        let attributes = Some(fixture.attributes(root));
+        assert_eq!(
+            fixture.lookup(root, name),
+            Outcome::Failed(expected, attributes),
+            "LOOKUP {shown}"
+        );
+        for procedure in [Procedure::Remove, Procedure::Rmdir] {
+            let refused: Outcome<WccData, WccData> = fixture.call(procedure, &place);
+            let Outcome::Failed(status, wcc) = refused else {
+                panic!("{procedure} {shown}")
+            };
+            assert_eq!((status, wcc.after), (expected, attributes), "{procedure} {shown}");
+        }
+        let create = CreateArguments {
+            place,
+            how: CreateHow::Unchecked(Sattr::default()),
+        };
+        let refused: Outcome<Created, WccData> = fixture.call(Procedure::Create, &create);
+        assert_eq!(refused.status(), expected, "CREATE {shown}");
+        let mkdir = MkdirArguments {
+            place,
+            attributes: Sattr::default(),
+        };
+        let refused: Outcome<Created, WccData> = fixture.call(Procedure::Mkdir, &mkdir);
+        assert_eq!(refused.status(), expected, "MKDIR {shown}");
+        let good = super::fixture::place(root, b"file");
+        for (from, to) in [(good, place), (place, good)] {
+            let refused: Outcome<RenameWcc, RenameWcc> =
+                fixture.call(Procedure::Rename, &RenameArguments { from, to });
+            assert_eq!(refused.status(), expected, "RENAME {shown}");
+        }
+    }
+}
+
+/// Whatever the bytes, a call ends with results or a reject, and the next one is served.
+#[test]
+fn noise_is_answered_or_rejected() {
+    let fixture = Fixture::new();
+    let handle = super::fixture::bytes_of(&fixture.root());
+    let mut state = 1u64;
+    for round in 0..4000u32 {
+        let mut arguments = if round % 2 == 0 {
+            handle.clone()
+        } else {
+            Vec::new()
+        };
+        for _ in 0..round % 50 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Small words are more often good ones.
+            let [.., last] = state.to_be_bytes();
+            let [first, ..] = state.to_be_bytes();
+            arguments.extend([0, 0, 0, if first < 200 { first % 9 } else { last }]);
+        }
+        let _ = fixture.raw(round % 24, &arguments);
+    }
+    assert!(fixture.raw(1, &handle).is_ok());
+}

@@ -1,0 +1,238 @@
+//! READDIR and READDIRPLUS.
+
+use curt_proto::nfs3::{
+    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, FileHandle, Outcome, Procedure,
+    ReaddirArguments, ReaddirOk, ReaddirPlusArguments, Status,
+};
+use curt_xdr::decode_all;
+
+use super::fixture::{Fixture, bytes_of};
+
+/// One READDIR: names with cookies, and whether the directory ended.
+fn readdir(
+    fixture: &Fixture,
+    directory: FileHandle,
+    cookie: u64,
+    count: u32,
+) -> Result<(Vec<(Vec<u8>, u64)>, bool), Status> {
+    let verifier = CookieVerifier::default();
+    let arguments = ReaddirArguments {
+        directory,
+        cookie: Cookie(cookie),
+        verifier,
+        count,
+    };
+    let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
+    assert!(
+        results.len() - 4 <= usize::try_from(count).unwrap() || results.len() <= 92,
+        "the budget holds"
+    );
+    match decode_all::<Outcome<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>>>(&results).unwrap() {
+        Outcome::Ok(mut ok) => {
+            assert_eq!(ok.attributes, Some(fixture.attributes(directory)));
+            let entry = |entry: DirectoryEntry<'_>| (entry.name.bytes().to_vec(), entry.cookie.0);
+            let entries = ok.entries.by_ref().map(|result| entry(result.unwrap())).collect();
+            Ok((entries, ok.entries.eof().unwrap()))
+        }
+        Outcome::Failed(status, attributes) => {
+            assert_eq!(attributes, Some(fixture.attributes(directory)));
+            Err(status)
+        }
+    }
+}
+
+fn plus(fixture: &Fixture, arguments: &ReaddirPlusArguments) -> Result<(usize, usize, bool), Status> {
+    let results = fixture.raw(17, &bytes_of(arguments)).unwrap();
+    match decode_all::<Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>>>(&results).unwrap() {
+        Outcome::Ok(mut ok) => {
+            let mut entries = 0;
+            for entry in ok.entries.by_ref() {
+                let entry = entry.unwrap();
+                let handle = entry.handle.unwrap();
+                assert_eq!(entry.attributes, Some(fixture.attributes(handle)));
+                assert_eq!(entry.attributes.unwrap().fileid, entry.fileid);
+                entries += 1;
+            }
+            Ok((entries, results.len() - 4, ok.entries.eof().unwrap()))
+        }
+        Outcome::Failed(status, _) => Err(status),
+    }
+}
+
+fn with_files(count: u32) -> (Fixture, FileHandle) {
+    let fixture = Fixture::new();
+    let directory = fixture.make_directory(fixture.root(), b"directory", 0o755);
+    for number in 0..count {
+        fixture.make_file(directory, format!("file-{number:04}").as_bytes(), 0o644);
+    }
+    (fixture, directory)
+}
+
+#[test]
+fn every_name_is_listed_once_whatever_the_count() {
+    let (fixture, directory) = with_files(100);
+    for count in [150, 200, 512, 4096, 1 << 20, u32::MAX] {
+        let (mut names, mut cookie, mut replies) = (Vec::new(), 0, 0);
+        loop {
+            let (entries, eof) = readdir(&fixture, directory, cookie, count).unwrap();
+            assert!(!entries.is_empty() || eof);
+            cookie = entries.last().map_or(cookie, |(_, cookie)| *cookie);
+            names.extend(entries.into_iter().map(|(name, _)| name));
+            replies += 1;
+            if eof {
+                break;
+            }
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 102, "count {count}, {replies} replies");
+        assert!(names.contains(&b".".to_vec()) && names.contains(&b"..".to_vec()));
+        assert!(count < 4096 || replies == 1, "all fits into one reply of {count}");
+    }
+}
+
+#[test]
+fn names_made_and_removed_meanwhile_disturb_no_others() {
+    let (fixture, directory) = with_files(50);
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    for round in 0.. {
+        let (entries, eof) = readdir(&fixture, directory, cookie, 300).unwrap();
+        cookie = entries.last().map_or(cookie, |(_, cookie)| *cookie);
+        names.extend(entries.into_iter().map(|(name, _)| name));
+        if eof {
+            break;
+        }
+        fixture.make_file(directory, format!("new-{round}").as_bytes(), 0o644);
+        let last = names.last().unwrap().clone();
+        let gone: Outcome<curt_proto::nfs3::WccData, curt_proto::nfs3::WccData> =
+            fixture.call(Procedure::Remove, &super::fixture::place(directory, &last));
+        assert!(
+            gone.status() == Status::Ok || last.starts_with(b"."),
+            "the entry that the cookie names is gone"
+        );
+    }
+    let mut listed: Vec<_> = names.iter().filter(|name| name.starts_with(b"file-")).collect();
+    listed.sort();
+    assert_eq!(listed.len(), 50);
+    listed.dedup();
+    assert_eq!(listed.len(), 50);
+}
+
+#[test]
+fn a_reply_that_holds_no_entry_is_too_small() {
+    let (fixture, directory) = with_files(1);
+    for count in [0, 1, 4, 103, 104, 120] {
+        assert_eq!(
+            readdir(&fixture, directory, 0, count),
+            Err(Status::Toosmall),
+            "count {count}"
+        );
+    }
+    assert!(readdir(&fixture, directory, 0, 132).is_ok());
+    let (entries, _) = readdir(&fixture, directory, 0, 1 << 20).unwrap();
+    let end = entries.last().unwrap().1;
+    assert_eq!(
+        readdir(&fixture, directory, end, 200),
+        Ok((vec![], true)),
+        "behind the last entry there is none"
+    );
+}
+
+#[test]
+fn positions_that_never_were_are_refused() {
+    let (fixture, directory) = with_files(3);
+    assert_eq!(
+        readdir(&fixture, directory, u64::MAX, 4096),
+        Err(Status::BadCookie)
+    );
+    let (entries, _) = readdir(&fixture, directory, 0, 4096).unwrap();
+    let cookie = Cookie(entries[1].1);
+    let verifier = CookieVerifier([1; 8]);
+    let arguments = ReaddirArguments {
+        directory,
+        cookie,
+        verifier,
+        count: 4096,
+    };
+    let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
+    assert_eq!(results[..4], Status::BadCookie.number().to_be_bytes());
+    let file = fixture.make_file(directory, b"file", 0o644);
+    assert_eq!(readdir(&fixture, file, 0, 4096), Err(Status::Notdir));
+}
+
+#[test]
+fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
+    let (fixture, directory) = with_files(100);
+    let whole = ReaddirPlusArguments {
+        directory,
+        cookie: Cookie(0),
+        verifier: CookieVerifier::default(),
+        directory_count: 1 << 20,
+        max_count: 1 << 20,
+    };
+    let (entries, bytes, eof) = plus(&fixture, &whole).unwrap();
+    assert_eq!((entries, eof), (102, true));
+    assert!(bytes > 102 * 120);
+    let (entries, bytes, eof) = plus(
+        &fixture,
+        &ReaddirPlusArguments {
+            max_count: 2000,
+            ..whole
+        },
+    )
+    .unwrap();
+    assert!(
+        bytes <= 2000 && (8..20).contains(&entries) && !eof,
+        "{entries} entries, {bytes} bytes"
+    );
+    let (entries, _, eof) = plus(
+        &fixture,
+        &ReaddirPlusArguments {
+            directory_count: 320,
+            ..whole
+        },
+    )
+    .unwrap();
+    assert!((8..14).contains(&entries) && !eof, "{entries} entries");
+    // A dircount that holds no entry must not end a listing for good.
+    let (entries, _, _) = plus(
+        &fixture,
+        &ReaddirPlusArguments {
+            directory_count: 0,
+            ..whole
+        },
+    )
+    .unwrap();
+    assert_eq!(entries, 1);
+    for max_count in [0, 100, 200] {
+        let refused = plus(&fixture, &ReaddirPlusArguments { max_count, ..whole });
+        assert_eq!(refused, Err(Status::Toosmall));
+    }
+}
+
+/// CVE-2021-3178: the parent of an export's root was told by READDIRPLUS.
+#[test]
+fn dot_dot_of_the_root_is_the_root_itself() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    let arguments = ReaddirPlusArguments {
+        directory: root,
+        cookie: Cookie(0),
+        verifier: CookieVerifier::default(),
+        directory_count: 4096,
+        max_count: 4096,
+    };
+    let results = fixture.raw(17, &bytes_of(&arguments)).unwrap();
+    let listed: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> = decode_all(&results).unwrap();
+    let Outcome::Ok(mut ok) = listed else {
+        panic!("refused")
+    };
+    let above = ok
+        .entries
+        .by_ref()
+        .map(Result::unwrap)
+        .find(|entry| entry.name.bytes() == b"..")
+        .unwrap();
+    assert_eq!(above.fileid, fixture.attributes(root).fileid);
+    assert!(above.handle.is_none_or(|handle| handle == root));
+}

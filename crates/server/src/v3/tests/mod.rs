@@ -1,0 +1,12 @@
+//! Calls in, replies out, over a tree in memory whose clock stands still: `fixture` makes both, the others hold the
+//! replies against RFC 1813, one file for each kind of procedure.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod attributes;
+mod data;
+mod fixture;
+mod handles;
+mod hostile;
+mod listing;
+mod names;
+mod permissions;

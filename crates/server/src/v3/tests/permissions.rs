@@ -1,0 +1,94 @@
+//! Who may do what: ACCESS and squashing, as seen through the procedures.
+
+use curt_proto::nfs3::{
+    AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, Outcome, Procedure, Status,
+};
+
+use super::fixture::{Fixture, rules};
+use crate::{ExportRules, Squash};
+
+fn access(fixture: &Fixture, object: FileHandle) -> u32 {
+    let arguments = AccessArguments {
+        object,
+        access: AccessMask::ALL,
+    };
+    match fixture.call::<AccessOk, Option<Fattr>>(Procedure::Access, &arguments) {
+        Outcome::Ok(ok) => {
+            assert_eq!(ok.attributes, Some(fixture.attributes(object)));
+            ok.access.0
+        }
+        Outcome::Failed(status, _) => panic!("{status}"),
+    }
+}
+
+#[test]
+fn access_follows_owner_group_and_others() {
+    let mut fixture = Fixture::new();
+    let file = fixture.make_file(fixture.root(), b"file", 0o754);
+    let all = AccessMask::READ
+        .or(AccessMask::MODIFY)
+        .or(AccessMask::EXTEND)
+        .or(AccessMask::EXECUTE);
+    assert_eq!(access(&fixture, file), all.0);
+    fixture.become_user(5, 0);
+    assert_eq!(access(&fixture, file), AccessMask::READ.or(AccessMask::EXECUTE).0);
+    fixture.become_user(5, 5);
+    assert_eq!(access(&fixture, file), AccessMask::READ.0);
+}
+
+#[test]
+fn a_read_only_export_grants_no_change() {
+    let fixture = Fixture::with_rules(ExportRules {
+        read_only: true,
+        ..rules()
+    });
+    assert_eq!(
+        access(&fixture, fixture.root()),
+        AccessMask::READ.or(AccessMask::LOOKUP).0
+    );
+}
+
+#[test]
+fn a_squashed_root_is_nobody() {
+    let mut fixture = Fixture::with_rules(ExportRules {
+        squash: Squash::Root,
+        ..rules()
+    });
+    let root = fixture.root();
+    assert_eq!(
+        access(&fixture, root),
+        AccessMask::READ.or(AccessMask::LOOKUP).0,
+        "mode 755 of uid 0"
+    );
+    let refused = fixture.lookup(root, b"none").status();
+    assert_eq!(refused, Status::Noent);
+    let kept = Fixture::with_rules(ExportRules {
+        squash: Squash::None,
+        ..rules()
+    });
+    assert!(AccessMask(access(&kept, kept.root())).contains(AccessMask::MODIFY));
+    fixture.become_user(0, 0);
+    let how = curt_proto::nfs3::CreateHow::Guarded(curt_proto::nfs3::Sattr::default());
+    let arguments = curt_proto::nfs3::CreateArguments {
+        place: super::fixture::place(root, b"new"),
+        how,
+    };
+    let made: Outcome<curt_proto::nfs3::Created, curt_proto::nfs3::WccData> =
+        fixture.call(Procedure::Create, &arguments);
+    assert_eq!(made.status(), Status::Acces);
+}
+
+#[test]
+fn files_belong_to_whom_the_caller_is_taken_for() {
+    let mut fixture = Fixture::with_rules(ExportRules {
+        squash: Squash::None,
+        ..rules()
+    });
+    let open = fixture.make_directory(fixture.root(), b"open", 0o777);
+    fixture.become_user(12, 34);
+    let file = fixture.make_file(open, b"file", 0o600);
+    let attributes = fixture.attributes(file);
+    assert_eq!((attributes.uid, attributes.gid), (12, 34));
+    fixture.become_user(13, 34);
+    assert_eq!(access(&fixture, file), 0);
+}
