@@ -28,7 +28,7 @@ pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Time}
 pub use caller::Caller;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
-pub use local::{HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
+pub use local::{HandleChoice, HoldObjects, LocalError, LocalOptions, LocalVfs, MetadataDurability};
 pub use memory::{FaultPoint, Formula, MemoryOptions, MemoryVfs, TreeBuilder};
 pub use time::{SystemClock, TimeSource};
 

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use arrayvec::ArrayString;
 use rustix::fs::{Mode, OFlags};
@@ -128,7 +129,7 @@ impl LocalVfs {
     }
 
     /// Remembers unwritten data, and syncs those that cannot be remembered any longer.
-    fn note_unstable(&self, handle: &NodeHandle, fd: OwnedFd) -> Result<(), Error> {
+    fn note_unstable(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Result<(), Error> {
         match self.unstable.note(handle, fd) {
             Some(oldest) => self.sync_data(oldest.as_fd()),
             None => Ok(()),

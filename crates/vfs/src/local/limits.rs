@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::sys::check_access;
 use crate::answer::{Access, Limits, Space};
-use crate::attributes::FileKind;
+use crate::attributes::{Attributes, FileKind};
 
 /// What is known of a file system that the kernel does not tell.
 struct Known {
@@ -133,8 +133,10 @@ pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
 }
 
 /// What of `asked` the caller, as whom this thread works now, may do.
-pub(super) fn granted(fd: BorrowedFd<'_>, kind: FileKind, asked: Access) -> Access {
-    let directory = kind == FileKind::Directory;
+pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access) -> Access {
+    let directory = attributes.kind == FileKind::Directory;
+    // Nobody executes a file without any x bit, not root and not by an access control list, whose mask they are.
+    let executable = !directory && attributes.kind != FileKind::Symlink && attributes.mode & 0o111 != 0;
     let change = if directory {
         libc::W_OK | libc::X_OK
     } else {
@@ -143,11 +145,7 @@ pub(super) fn granted(fd: BorrowedFd<'_>, kind: FileKind, asked: Access) -> Acce
     let rows = [
         (Access::READ, libc::R_OK, true),
         (Access::LOOKUP, libc::X_OK, directory),
-        (
-            Access::EXECUTE,
-            libc::X_OK,
-            !directory && kind != FileKind::Symlink,
-        ),
+        (Access::EXECUTE, libc::X_OK, executable),
         (Access::MODIFY, change, true),
         (Access::EXTEND, change, true),
         (Access::DELETE, change, directory),

@@ -12,13 +12,15 @@
 //! is moved out of it by others keeps its handle for as long as it stays on the file system; binding handles to
 //! their place costs a walk for each use and belongs to the check of handles (see [`LocalVfs::is_within_root`]).
 //!
-//! *Descriptors:* each operation opens what it needs and closes it again; the place for a cache of open files is [`data`].
+//! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which gives nobody a right; each operation opens what it
+//! needs for I/O as its caller and closes it again. The place for a cache of files open for I/O is [`LocalVfs::open_data`].
 //!
 //! The process's umask is set to 0: modes come from clients.
 
 mod credentials;
 mod data;
 mod handles;
+mod held;
 mod limits;
 mod listing;
 mod locks;
@@ -32,6 +34,7 @@ mod vfs;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -40,6 +43,7 @@ use rustix::thread::CapabilitySet;
 
 use self::credentials::Identity;
 use self::handles::Handles;
+use self::held::{HeldObjects, Sweeper};
 use self::locks::FileLocks;
 use self::unstable::Unstable;
 use crate::answer::{Changed, Node, Outcome};
@@ -88,6 +92,18 @@ pub struct LocalOptions {
     pub table: Option<PathBuf>,
     /// When changes are stable.
     pub metadata: MetadataDurability,
+    /// Whether objects that were used lately are held open under their handles.
+    pub held: HoldObjects,
+}
+
+/// Whether objects that were used lately are held open (`O_PATH`) under their handles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HoldObjects {
+    /// For up to two seconds after their last use, as many as a quarter of the process's descriptors, and 4,096, allow.
+    #[default]
+    Lately,
+    /// Not at all: each request finds its object anew.
+    Never,
 }
 
 /// Why a directory cannot be served.
@@ -121,7 +137,7 @@ pub enum LocalError {
 pub struct LocalVfs {
     /// The directory as it was given: keeps its file system from being unmounted.
     _given: OwnedFd,
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
     root_handle: NodeHandle,
     root_fileid: u64,
     root_fsid: u64,
@@ -129,6 +145,9 @@ pub struct LocalVfs {
     handles: Handles,
     locks: FileLocks,
     unstable: Unstable,
+    /// Dropped before the sweeper, which then ends.
+    held: Arc<HeldObjects>,
+    sweeper: Sweeper,
     /// Whether changes must be made durable one by one: not on file systems that live in memory.
     stable_metadata: bool,
 }
@@ -162,9 +181,15 @@ impl LocalVfs {
         let attributes = stat::attributes(&rustix::fs::fstat(&root).map_err(failed)?);
         let stable_metadata = options.metadata == MetadataDurability::Stable
             && !limits::lives_in_memory(root.as_fd()).map_err(failed)?;
+        let room = match options.held {
+            HoldObjects::Lately => HeldObjects::room(),
+            HoldObjects::Never => 0,
+        };
+        let held = Arc::new(HeldObjects::new(room));
+        let sweeper = Sweeper::start(&held);
         Ok(Self {
             _given: given,
-            root,
+            root: Arc::new(root),
             root_handle,
             root_fileid: attributes.fileid,
             root_fsid: attributes.fsid,
@@ -172,6 +197,8 @@ impl LocalVfs {
             handles,
             locks: FileLocks::new(),
             unstable: Unstable::new(),
+            held,
+            sweeper,
             stable_metadata,
         })
     }
@@ -191,13 +218,36 @@ impl LocalVfs {
         }
     }
 
-    /// Opens (O_PATH) what a handle names.
-    fn resolve(&self, handle: &NodeHandle) -> Result<OwnedFd, Error> {
+    /// Opens (O_PATH) what a handle names, or finds it open.
+    fn resolve(&self, handle: &NodeHandle) -> Result<Arc<OwnedFd>, Error> {
         if *handle == self.root_handle {
-            return Ok(rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?);
+            return Ok(Arc::clone(&self.root));
         }
-        self.handles
-            .open(self.identity, self.root.as_fd(), &self.root_handle, handle)
+        if let Some(held) = self.held.find(handle) {
+            return Ok(held);
+        }
+        let opened = self
+            .handles
+            .open(self.identity, self.root.as_fd(), &self.root_handle, handle)?;
+        let opened = Arc::new(opened);
+        self.hold(handle, &opened);
+        Ok(opened)
+    }
+
+    /// What fstat(2) tells of what a handle was resolved to; what is gone is not held any longer.
+    fn look(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
+        let attributes = attributes_of(fd.as_fd());
+        if attributes.is_err() {
+            self.held.release(handle);
+        }
+        attributes
+    }
+
+    /// Keeps an object at hand for the requests that will follow.
+    fn hold(&self, handle: &NodeHandle, opened: &Arc<OwnedFd>) {
+        if self.held.hold(handle, opened) {
+            self.sweeper.wake();
+        }
     }
 
     /// Opens (O_PATH) a name in a directory; not `.` or `..`.
@@ -269,7 +319,7 @@ impl LocalVfs {
     ) -> Outcome<T> {
         let found = self
             .resolve(handle)
-            .and_then(|fd| Ok((attributes_of(fd.as_fd())?, fd)));
+            .and_then(|fd| Ok((self.look(handle, &fd)?, fd)));
         let (attributes, fd) = match found {
             Ok(found) => found,
             Err(error) => {
@@ -295,7 +345,7 @@ impl LocalVfs {
         caller: &Caller<'_>,
         handle: &NodeHandle,
         change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
-    ) -> (Changed<T>, Option<OwnedFd>) {
+    ) -> (Changed<T>, Option<Arc<OwnedFd>>) {
         let fd = match self.resolve(handle) {
             Ok(fd) => fd,
             Err(error) => {
@@ -311,7 +361,7 @@ impl LocalVfs {
         };
         let assumed = self.identity.assume(caller);
         let _held = self.locks.hold(handle);
-        let before = match attributes_of(fd.as_fd()) {
+        let before = match self.look(handle, &fd) {
             Ok(before) => before,
             Err(error) => {
                 return (

@@ -1,6 +1,7 @@
 //! Finding, making, removing, renaming and linking names.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -66,8 +67,10 @@ impl LocalVfs {
                 })
             }
             name => {
-                let found = self.open_name(fd, name)?;
-                self.node(found.as_fd(), directory, name)
+                let found = Arc::new(self.open_name(fd, name)?);
+                let node = self.node(found.as_fd(), directory, name)?;
+                self.hold(&node.handle, &found);
+                Ok(node)
             }
         }
     }
@@ -230,6 +233,7 @@ impl LocalVfs {
         if let Ok(handle) = self.handles.of(victim) {
             self.handles.forget(&handle, directory, name);
             if attributes_of(victim).is_err() {
+                self.held.release(&handle);
                 drop(self.unstable.take(&handle));
             }
         }
@@ -326,7 +330,7 @@ fn rename_happened(moved: &OwnedFd, replaced: Option<&OwnedFd>) -> bool {
     replaced.is_none_or(|replaced| fileid(replaced) != fileid(moved))
 }
 
-fn known(directory: &Result<OwnedFd, Error>) -> Option<Attributes> {
+fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
     directory
         .as_ref()
         .ok()

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -15,7 +16,7 @@ const FILES_PER_SHARD_MAX: usize = 64;
 
 /// Oldest first.
 struct Shard {
-    files: VecDeque<(NodeHandle, OwnedFd)>,
+    files: VecDeque<(NodeHandle, Arc<OwnedFd>)>,
 }
 
 pub(super) struct Unstable {
@@ -43,7 +44,7 @@ impl Unstable {
 
     /// Remembers a file, and returns another one if there was no room.
     #[must_use]
-    pub(super) fn note(&self, handle: &NodeHandle, fd: OwnedFd) -> Option<OwnedFd> {
+    pub(super) fn note(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Option<Arc<OwnedFd>> {
         let mut shard = self.shard(handle).lock();
         if shard.files.iter().rev().any(|(known, _)| known == handle) {
             return None;
@@ -55,7 +56,7 @@ impl Unstable {
     }
 
     /// Forgets a file that is about to be synced or has no name left.
-    pub(super) fn take(&self, handle: &NodeHandle) -> Option<OwnedFd> {
+    pub(super) fn take(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
         let mut shard = self.shard(handle).lock();
         let at = shard.files.iter().position(|(known, _)| known == handle)?;
         shard.files.remove(at).map(|(_, fd)| fd)
@@ -73,8 +74,9 @@ mod tests {
     use super::*;
     use crate::handle::HandleScheme;
 
-    fn descriptor() -> OwnedFd {
-        std::fs::File::open("/").expect("the root can be opened").into()
+    fn descriptor() -> Arc<OwnedFd> {
+        let file = std::fs::File::open("/").expect("the root can be opened");
+        Arc::new(file.into())
     }
 
     #[test]

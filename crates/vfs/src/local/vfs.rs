@@ -1,11 +1,12 @@
 //! The [`Vfs`] of a local tree: each operation finds its object, works as the caller, and hands on to its module.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::{LocalVfs, attributes_of, limits, names};
+use super::{LocalVfs, limits, names};
 use crate::answer::{
     Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, Written,
 };
@@ -26,7 +27,7 @@ impl Vfs for LocalVfs {
     }
 
     fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error> {
-        attributes_of(self.resolve(node)?.as_fd())
+        self.look(node, &*self.resolve(node)?)
     }
 
     fn set_attributes(
@@ -53,7 +54,7 @@ impl Vfs for LocalVfs {
 
     fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access> {
         self.ask(caller, node, |fd, attributes| {
-            Ok(limits::granted(fd, attributes.kind, asked))
+            Ok(limits::granted(fd, attributes, asked))
         })
     }
 
@@ -183,16 +184,16 @@ impl Vfs for LocalVfs {
     }
 
     fn space(&self, node: &NodeHandle) -> Outcome<Space> {
-        let space = |fd: OwnedFd| {
-            let attributes = attributes_of(fd.as_fd())?;
+        let space = |fd: Arc<OwnedFd>| {
+            let attributes = self.look(node, &fd)?;
             Ok((attributes, limits::space(fd.as_fd())?))
         };
         split(self.resolve(node).and_then(space))
     }
 
     fn limits(&self, node: &NodeHandle) -> Outcome<Limits> {
-        let limits = |fd: OwnedFd| {
-            let attributes = attributes_of(fd.as_fd())?;
+        let limits = |fd: Arc<OwnedFd>| {
+            let attributes = self.look(node, &fd)?;
             Ok((attributes, limits::limits(fd.as_fd())?))
         };
         split(self.resolve(node).and_then(limits))

@@ -59,6 +59,7 @@ impl Place {
             handles: self.choice,
             table: Some(self.beside.path().join("table")),
             metadata: MetadataDurability::Eventual,
+            ..LocalOptions::default()
         };
         LocalVfs::open(&self.served, &options).unwrap()
     }

@@ -1,0 +1,249 @@
+//! Objects that were asked for lately, held open with `O_PATH` under their handles: opening by handle costs several system
+//! calls, and two changes of capabilities, and finding it here none.
+//!
+//! A descriptor of this kind gives nobody any right: whoever opens the object for I/O does so with the caller's. It stands
+//! for the same object as the handle for as long as it is open, whatever is renamed; that the object is gone shows in its
+//! link count, which every user looks at. What it does do is keep the space of a file that somebody else removed: so
+//! what is not used is let go within two ticks, and what is removed through us at once.
+//!
+//! The number is bounded. A thread lets go of what is idle, and sleeps while nothing is held.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
+
+use crate::handle::NodeHandle;
+
+const SHARDS: usize = 32;
+/// No more than this, however many descriptors there may be.
+const HELD_MAX: u64 = 4096;
+/// The part of the process's descriptors that may be used here.
+const SHARE: u64 = 4;
+/// What is not used for between one and two of these is let go.
+const TICK: Duration = Duration::from_secs(1);
+
+struct Held {
+    fd: Arc<OwnedFd>,
+    /// The tick of its last use.
+    used: u32,
+}
+
+pub(super) struct HeldObjects {
+    shards: Box<[Mutex<HashMap<NodeHandle, Held>>]>,
+    per_shard_max: usize,
+    hasher: RandomState,
+    count: AtomicUsize,
+    tick: AtomicU32,
+}
+
+impl HeldObjects {
+    /// Room for `most` objects; 0 holds none.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
+            per_shard_max: most / SHARDS,
+            hasher: RandomState::new(),
+            count: AtomicUsize::new(0),
+            tick: AtomicU32::new(0),
+        }
+    }
+
+    /// What a process with this one's limit of descriptors should hold.
+    pub(super) fn room() -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from((limit / SHARE).min(HELD_MAX)).unwrap_or(0)
+    }
+
+    fn shard(&self, handle: &NodeHandle) -> &Mutex<HashMap<NodeHandle, Held>> {
+        let at = self.hasher.hash_one(handle) % SHARDS as u64;
+        &self.shards[usize::try_from(at).expect("it is below the number of shards")]
+    }
+
+    pub(super) fn find(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
+        // Relaxed: a tick more or less only moves the end by as much.
+        let tick = self.tick.load(Ordering::Relaxed);
+        let mut shard = self.shard(handle).lock();
+        let held = shard.get_mut(handle)?;
+        held.used = tick;
+        Some(Arc::clone(&held.fd))
+    }
+
+    /// Holds an object, in place of another one if there is no room. Whether it is the first.
+    pub(super) fn hold(&self, handle: &NodeHandle, fd: &Arc<OwnedFd>) -> bool {
+        if self.per_shard_max == 0 {
+            return false;
+        }
+        let used = self.tick.load(Ordering::Relaxed);
+        let mut shard = self.shard(handle).lock();
+        let full = shard.len() >= self.per_shard_max && !shard.contains_key(handle);
+        let dropped = if full { take_oldest(&mut shard) } else { None };
+        let before = shard.insert(
+            *handle,
+            Held {
+                fd: Arc::clone(fd),
+                used,
+            },
+        );
+        drop(shard);
+        let grown = before.is_none() && dropped.is_none();
+        // Relaxed: read only to decide whether the sweeper sleeps, and it looks again after each tick.
+        grown && self.count.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Lets go of an object.
+    pub(super) fn release(&self, handle: &NodeHandle) {
+        let released = self.shard(handle).lock().remove(handle);
+        if released.is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A tick has passed: lets go of what nobody used in the one before it. Whether anything is still held.
+    pub(super) fn sweep(&self) -> bool {
+        let now = self.tick.fetch_add(1, Ordering::Relaxed);
+        for shard in &self.shards {
+            let idle: Vec<Held> = shard
+                .lock()
+                .extract_if(|_, held| now.wrapping_sub(held.used) >= 1)
+                .map(|(_, held)| held)
+                .collect();
+            self.count.fetch_sub(idle.len(), Ordering::Relaxed);
+            // Closed here, outside of the lock: the last one of a removed file frees its blocks.
+            drop(idle);
+        }
+        self.count.load(Ordering::Relaxed) > 0
+    }
+}
+
+fn take_oldest(shard: &mut HashMap<NodeHandle, Held>) -> Option<Held> {
+    let oldest = shard
+        .iter()
+        .min_by_key(|(_, held)| held.used)
+        .map(|(handle, _)| *handle)?;
+    shard.remove(&oldest)
+}
+
+/// The thread that lets go of what is idle; it ends when the objects are dropped.
+pub(super) struct Sweeper {
+    thread: Option<Thread>,
+}
+
+impl Sweeper {
+    pub(super) fn start(held: &Arc<HeldObjects>) -> Self {
+        let weak = Arc::downgrade(held);
+        let sweeping = std::thread::Builder::new()
+            .name("held objects".into())
+            .spawn(move || sweep_until_gone(&weak));
+        match sweeping {
+            Ok(handle) => Self {
+                thread: Some(handle.thread().clone()),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "objects that are idle are kept open: no thread to let go of them");
+                Self { thread: None }
+            }
+        }
+    }
+
+    /// There is something to let go of later.
+    pub(super) fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
+
+fn sweep_until_gone(held: &Weak<HeldObjects>) {
+    while let Some(objects) = held.upgrade() {
+        let more = objects.sweep();
+        drop(objects);
+        if more {
+            std::thread::park_timeout(TICK);
+        } else {
+            std::thread::park();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::HandleScheme;
+
+    fn handle(number: u32) -> NodeHandle {
+        NodeHandle::new(HandleScheme::Kernel, 1, &number.to_be_bytes()).expect("it is short")
+    }
+
+    fn descriptor() -> Arc<OwnedFd> {
+        let file = std::fs::File::open("/").expect("the root can be opened");
+        Arc::new(file.into())
+    }
+
+    #[test]
+    fn what_is_used_stays_and_what_is_idle_goes_within_two_ticks() {
+        let held = HeldObjects::new(1000);
+        let (used, idle) = (descriptor(), descriptor());
+        assert!(held.hold(&handle(1), &used));
+        assert!(!held.hold(&handle(2), &idle));
+        for _ in 0..5 {
+            assert!(held.find(&handle(1)).is_some());
+            assert!(held.sweep());
+        }
+        assert_eq!((Arc::strong_count(&used), Arc::strong_count(&idle)), (2, 1));
+        assert!(!held.sweep() || !held.sweep());
+        assert_eq!(Arc::strong_count(&used), 1);
+        assert!(held.find(&handle(1)).is_none());
+    }
+
+    #[test]
+    fn the_number_is_bounded_and_no_room_means_none() {
+        let held = HeldObjects::new(SHARDS * 4);
+        let fd = descriptor();
+        for number in 0..10_000 {
+            held.hold(&handle(number), &fd);
+        }
+        let kept: usize = held.shards.iter().map(|shard| shard.lock().len()).sum();
+        assert_eq!(
+            (kept, held.count.load(Ordering::Relaxed)),
+            (SHARDS * 4, SHARDS * 4)
+        );
+        for number in 0..10_000 {
+            held.release(&handle(number));
+        }
+        assert_eq!(
+            (Arc::strong_count(&fd), held.count.load(Ordering::Relaxed)),
+            (1, 0)
+        );
+        let none = HeldObjects::new(0);
+        none.hold(&handle(1), &fd);
+        assert!(none.find(&handle(1)).is_none());
+    }
+
+    #[test]
+    fn the_sweeper_ends_with_what_it_sweeps() {
+        let held = Arc::new(HeldObjects::new(1000));
+        let sweeper = Sweeper::start(&held);
+        if held.hold(&handle(1), &descriptor()) {
+            sweeper.wake();
+        }
+        let weak = Arc::downgrade(&held);
+        drop(held);
+        drop(sweeper);
+        while weak.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
