@@ -1,0 +1,310 @@
+//! The data of files through the whole client, against a server of ours that fails in the ways that servers fail.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+mod random;
+mod server;
+
+use std::{sync::Arc, time::Duration};
+
+use curt_client::{
+    Behaviour, Caller, Client, OpenFile, OpenFlags,
+    data::DataOptions,
+    environment::{Background, Task},
+    plan::SetAttributes,
+    threads::Threads,
+};
+use curt_vfs::{Error, FaultPoint, MemoryOptions};
+use rustix::io::Errno;
+
+use random::Random;
+use server::Server;
+
+/// Runs work at once; delayed work never.
+#[derive(Debug)]
+struct Inline;
+
+impl Background for Inline {
+    fn spawn(&self, task: Task) {
+        task();
+    }
+
+    fn spawn_after(&self, _: Duration, _: Task) {}
+}
+
+fn user() -> Caller {
+    Caller::new(1000, 1000, &[])
+}
+
+fn behaviour() -> Behaviour {
+    let data = DataOptions {
+        read_size: 16 << 10,
+        write_size: 8 << 10,
+        read_ahead: 64 << 10,
+        cache_bytes: 64 << 10,
+        unwritten_bytes: 128 << 10,
+        ..DataOptions::default()
+    };
+    Behaviour {
+        data,
+        ..Behaviour::default()
+    }
+}
+
+fn create(client: &Client, name: &[u8]) -> Arc<OpenFile> {
+    let (_, opened) = client
+        .create(&user(), client.root(), name, 0o644, OpenFlags::writing())
+        .unwrap();
+    opened.file
+}
+
+/// A program that writes and reads one file, and knows what must be in it.
+struct Program {
+    client: Client,
+    file: Arc<OpenFile>,
+    model: Vec<u8>,
+    random: Random,
+    server: Arc<Server>,
+    cuts: bool,
+}
+
+const SIZE: u64 = 100_000;
+
+impl Program {
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..=34 => self.write(),
+            35..=69 => self.read(),
+            70..=77 => self.truncate(),
+            78..=83 => self.client.fsync(&user(), &self.file, false).unwrap(),
+            84..=88 => self.reopen(),
+            89..=93 => {
+                let size = self
+                    .client
+                    .getattr(&user(), self.file.id())
+                    .unwrap()
+                    .attributes
+                    .size;
+                assert_eq!(size, self.model.len() as u64);
+            }
+            94 if self.cuts => self
+                .server
+                .cut_in
+                .store(1 + self.random.below(6), std::sync::atomic::Ordering::Relaxed),
+            _ => self.write(),
+        }
+    }
+
+    fn write(&mut self) {
+        let start = self.random.below(SIZE - 20_000);
+        let most = if self.random.below(4) == 0 { 20_000 } else { 900 };
+        let length = usize::try_from(1 + self.random.below(most)).unwrap();
+        let value = u8::try_from(self.random.below(256)).unwrap();
+        let bytes: Vec<u8> = (0..length)
+            .map(|at| value.wrapping_add(u8::try_from(at % 251).unwrap()))
+            .collect();
+        assert_eq!(self.client.write(&user(), &self.file, start, &bytes), Ok(length));
+        let start = usize::try_from(start).unwrap();
+        self.model.resize(self.model.len().max(start + length), 0);
+        self.model[start..start + length].copy_from_slice(&bytes);
+    }
+
+    fn read(&mut self) {
+        let start = self.random.below(SIZE);
+        let length = usize::try_from(self.random.below(30_000)).unwrap();
+        let bytes = self
+            .client
+            .read(&user(), &self.file, start, length)
+            .unwrap()
+            .to_vec();
+        let start = usize::try_from(start).unwrap().min(self.model.len());
+        assert_eq!(bytes, self.model[start..(start + length).min(self.model.len())]);
+    }
+
+    fn truncate(&mut self) {
+        let size = self.random.below(SIZE);
+        let set = SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        };
+        let stat = self.client.setattr(&user(), self.file.id(), &set).unwrap();
+        assert_eq!(stat.attributes.size, size);
+        self.model.resize(usize::try_from(size).unwrap(), 0);
+    }
+
+    fn reopen(&mut self) {
+        self.client.close(&user(), &self.file).unwrap();
+        let flags = OpenFlags {
+            direct: self.random.below(8) == 0,
+            sync: self.random.below(8) == 0,
+            ..OpenFlags::writing()
+        };
+        self.file = self.client.open(&user(), self.file.id(), flags).unwrap().file;
+    }
+
+    /// What another client reads after the last close.
+    fn check_from_outside(self) {
+        self.client.close(&user(), &self.file).unwrap();
+        let other = self.server.mount(&behaviour(), Arc::new(Inline));
+        let curt_client::Entry::Positive(found) = other.lookup(&user(), other.root(), b"file").unwrap()
+        else {
+            panic!("the file is there");
+        };
+        let open = other.open(&user(), found.id, OpenFlags::reading()).unwrap().file;
+        let length = usize::try_from(SIZE).unwrap();
+        assert_eq!(
+            other.read(&user(), &open, 0, length).unwrap().to_vec(),
+            self.model
+        );
+    }
+}
+
+fn run(seed: u64, operations: u64, cuts: bool, background: Arc<dyn Background>) -> u64 {
+    let server = Server::new(MemoryOptions::default());
+    let client = server.mount(&behaviour(), background);
+    let file = create(&client, b"file");
+    let mut program = Program {
+        client,
+        file,
+        model: Vec::new(),
+        random: Random::new(seed),
+        server: Arc::clone(&server),
+        cuts,
+    };
+    for _ in 0..operations {
+        program.step();
+    }
+    program.check_from_outside();
+    server.cuts.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn a_hundred_thousand_random_operations_equal_the_model() {
+    for seed in 0..5 {
+        run(seed, 20_000, false, Arc::new(Inline));
+    }
+}
+
+#[test]
+fn they_do_with_work_behind_on_threads() {
+    run(50, 5000, false, Arc::new(Threads::new(8)));
+}
+
+#[test]
+fn power_cuts_of_the_server_lose_nothing() {
+    let mut cuts = 0;
+    for seed in 100..105 {
+        cuts += run(seed, 5000, true, Arc::new(Inline));
+    }
+    assert!(cuts > 100, "{cuts}");
+    run(200, 5000, true, Arc::new(Threads::new(8)));
+}
+
+#[test]
+fn a_power_cut_between_write_and_commit_has_the_bytes_sent_again() {
+    let server = Server::new(MemoryOptions::default());
+    let client = server.mount(&behaviour(), Arc::new(Inline));
+    let file = create(&client, b"file");
+    let bytes = vec![7; 50_000];
+    assert_eq!(client.write(&user(), &file, 0, &bytes), Ok(50_000));
+    server.take_seen();
+    server.power_cut();
+    client.fsync(&user(), &file, false).unwrap();
+    let seen = server.take_seen();
+    assert!(
+        seen.iter().filter(|procedure| **procedure == 7).count() >= 7,
+        "{seen:?}"
+    );
+    server.power_cut();
+    assert_eq!(client.read(&user(), &file, 0, 60_000).unwrap().to_vec(), bytes);
+    let other = server.mount(&behaviour(), Arc::new(Inline));
+    let curt_client::Entry::Positive(found) = other.lookup(&user(), other.root(), b"file").unwrap() else {
+        panic!("the file is there");
+    };
+    assert_eq!(found.attributes.size, 50_000);
+}
+
+#[test]
+fn failures_at_the_server_reach_the_program_once() {
+    let cases = [
+        (FaultPoint::Write, Errno::NOSPC),
+        (FaultPoint::Write, Errno::DQUOT),
+        (FaultPoint::Write, Errno::ROFS),
+        (FaultPoint::Write, Errno::IO),
+        (FaultPoint::Commit, Errno::IO),
+    ];
+    for (point, errno) in cases {
+        let server = Server::new(MemoryOptions::default());
+        let client = server.mount(&behaviour(), Arc::new(Inline));
+        let file = create(&client, b"file");
+        server.vfs.fail_next(point, Error::Os(errno), 1);
+        let wrote = client.write(&user(), &file, 0, &[1; 20_000]);
+        let synced = client.fsync(&user(), &file, false);
+        let closed = client.close(&user(), &file);
+        let failures = [wrote.map(drop), synced, closed]
+            .into_iter()
+            .filter_map(Result::err);
+        assert_eq!(failures.collect::<Vec<_>>(), [errno], "{point:?}");
+        let again = client
+            .open(&user(), file.id(), OpenFlags::writing())
+            .unwrap()
+            .file;
+        assert_eq!(client.write(&user(), &again, 0, &[2; 20_000]), Ok(20_000));
+        assert_eq!(
+            client.close(&user(), &again),
+            Ok(()),
+            "later writes are not lost with it"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_is_told_at_the_latest_at_close() {
+    let server = Server::new(MemoryOptions {
+        bytes_max: 100_000,
+        ..MemoryOptions::default()
+    });
+    let client = server.mount(&behaviour(), Arc::new(Inline));
+    let file = create(&client, b"file");
+    let mut results = Vec::new();
+    for number in 0..30 {
+        results.push(
+            client
+                .write(&user(), &file, number * 10_000, &[1; 10_000])
+                .map(drop),
+        );
+    }
+    results.push(client.close(&user(), &file));
+    assert!(results.contains(&Err(Errno::NOSPC)), "{results:?}");
+    assert!(client.data_plane().unwritten_bytes() == 0);
+}
+
+#[test]
+fn own_writes_are_no_change_by_others() {
+    let server = Server::new(MemoryOptions::default());
+    let client = server.mount(&behaviour(), Arc::new(Inline));
+    let file = create(&client, b"file");
+    client.write(&user(), &file, 0, &[1; 40_000]).unwrap();
+    client.close(&user(), &file).unwrap();
+    server.take_seen();
+    let again = client.open(&user(), file.id(), OpenFlags::reading()).unwrap();
+    assert_eq!(
+        client.read(&user(), &again.file, 0, 40_000).unwrap().to_vec(),
+        vec![1; 40_000]
+    );
+    let seen = server.take_seen();
+    assert!(!seen.contains(&6), "no READ of what was written here: {seen:?}");
+}
+
+#[test]
+fn a_file_that_is_written_small_and_closed_costs_one_write() {
+    let server = Server::new(MemoryOptions::default());
+    let client = server.mount(&behaviour(), Arc::new(Inline));
+    let file = create(&client, b"file");
+    server.take_seen();
+    for number in 0..10 {
+        client.write(&user(), &file, number * 100, &[1; 100]).unwrap();
+    }
+    client.close(&user(), &file).unwrap();
+    assert_eq!(server.take_seen(), [7]);
+}

@@ -1,0 +1,140 @@
+//! A server over a tree in memory that can lose its memory between any two requests.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use curt_client::{
+    Behaviour, Client, Environment, MountedRoot,
+    caller::Security,
+    environment::{Background, Clock},
+    plan::{Asker, Wire, v3},
+    threads::SystemClock,
+};
+use curt_proto::{mount3, nfs3::FileHandle};
+use curt_rpc::{
+    auth::{Credential, MachineName},
+    client::{CallError, Interrupt, Reply, Request, Transport},
+};
+use curt_server::{ExportDefinition, ExportRules, Loopback, NfsService, Setup, Squash, State};
+use curt_vfs::{MemoryOptions, MemoryVfs};
+use curt_xdr::{Opaque, decode_all};
+use parking_lot::{Mutex, RwLock};
+
+/// A server whose life ends and begins again.
+pub(crate) struct Server {
+    pub(crate) vfs: Arc<MemoryVfs>,
+    life: RwLock<Loopback>,
+    /// A power cut comes before this many further calls of WRITE and COMMIT; 0: none.
+    pub(crate) cut_in: AtomicU64,
+    /// Power cuts so far.
+    pub(crate) cuts: AtomicU64,
+    seen: Mutex<Vec<u32>>,
+}
+
+fn life(vfs: &Arc<MemoryVfs>) -> Loopback {
+    let rules = ExportRules {
+        squash: Squash::None,
+        ..ExportRules::default()
+    };
+    let export = ExportDefinition {
+        path: b"/".to_vec(),
+        vfs: vfs.clone(),
+        rules,
+    };
+    let setup = Setup {
+        state: State::with_key([7; 16]),
+        exports: vec![export],
+        counters: Arc::default(),
+    };
+    Loopback::new(Arc::new(NfsService::new(setup).unwrap()))
+}
+
+impl Server {
+    pub(crate) fn new(options: MemoryOptions) -> Arc<Self> {
+        let vfs = Arc::new(MemoryVfs::new(MemoryOptions {
+            root_mode: 0o777,
+            ..options
+        }));
+        Arc::new(Self {
+            life: RwLock::new(life(&vfs)),
+            vfs,
+            cut_in: AtomicU64::new(0),
+            cuts: AtomicU64::new(0),
+            seen: Mutex::default(),
+        })
+    }
+
+    /// What was not committed is gone, and the server is there again.
+    pub(crate) fn power_cut(&self) {
+        self.vfs.lose_unstable_data();
+        *self.life.write() = life(&self.vfs);
+        self.cuts.fetch_add(1, Relaxed);
+    }
+
+    /// Procedures called since this was last asked.
+    pub(crate) fn take_seen(&self) -> Vec<u32> {
+        std::mem::take(&mut self.seen.lock())
+    }
+
+    fn root(&self) -> FileHandle {
+        let path = mount3::ExportPath(Opaque::new(b"/").unwrap());
+        let request = Request {
+            program: mount3::PROGRAM,
+            version: mount3::VERSION,
+            procedure: mount3::Procedure::Mount.number(),
+            credential: &Credential::None,
+            arguments: &path,
+            bulk: &[],
+            results_max: 4096,
+        };
+        let reply = self.life.read().call(&request, &Interrupt::never()).unwrap();
+        match decode_all(reply.results()).unwrap() {
+            mount3::MountReply::Ok(ok) => ok.root,
+            mount3::MountReply::Failed(status) => panic!("{status}"),
+        }
+    }
+
+    pub(crate) fn mount(self: &Arc<Self>, behaviour: &Behaviour, background: Arc<dyn Background>) -> Client {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let transport: Arc<dyn Transport> = self.clone();
+        let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
+        let root = self.root();
+        let never = Interrupt::never();
+        let asker = Asker {
+            credential: &Credential::None,
+            interrupt: &never,
+        };
+        let limits = v3::fsinfo(&wire, asker, &root).unwrap().outcome.unwrap();
+        let path_limits = v3::pathconf(&wire, asker, &root).unwrap().outcome.unwrap();
+        let root = MountedRoot {
+            handle: root,
+            limits,
+            path_limits,
+        };
+        let environment = Environment {
+            clock,
+            background,
+            observer: None,
+        };
+        let security = Security::Sys(MachineName::new(b"tester"));
+        Client::new(&root, wire, security, behaviour, &environment).unwrap()
+    }
+}
+
+impl Transport for Server {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        if matches!(request.procedure, 7 | 21) {
+            let left = self.cut_in.load(Relaxed);
+            if left > 0 {
+                self.cut_in.store(left - 1, Relaxed);
+                if left == 1 {
+                    self.power_cut();
+                }
+            }
+        }
+        self.seen.lock().push(request.procedure);
+        self.life.read().call(request, interrupt)
+    }
+}

@@ -1,0 +1,119 @@
+//! Calls that wait for a server that does not answer: they end when they are interrupted, and on soft mounts when their
+//! time is over.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use curt_client::{
+    errno,
+    plan::{Asker, Stability, Wire, v3},
+    threads::SystemClock,
+};
+use curt_proto::nfs3::FileHandle;
+use curt_rpc::{
+    auth::Credential,
+    client::{
+        CallError, Hardness, Interrupt, NoEvents, PortSource, Server, TcpOptions, TcpTransport, Transport,
+    },
+};
+use rustix::io::Errno;
+
+/// A server that takes connections and calls and answers none.
+struct Silent {
+    _listener: TcpListener,
+    wire: Wire,
+}
+
+fn silent(hardness: Hardness, timeout: Duration) -> Silent {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = PortSource::Fixed(listener.local_addr().unwrap().port());
+    let server = Server::Address(Ipv4Addr::LOCALHOST.into());
+    let options = TcpOptions {
+        hardness,
+        timeout,
+        retrans: 1,
+        ..TcpOptions::new(server, port)
+    };
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, Arc::new(NoEvents)));
+    Silent {
+        _listener: listener,
+        wire: Wire::new(transport, Arc::new(SystemClock)),
+    }
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn every_kind_of_call_ends_when_it_is_interrupted() {
+    let silent = silent(Hardness::Hard, LONG);
+    let file = FileHandle::new(b"file").unwrap();
+    let (wire, interrupt) = (&silent.wire, Interrupt::new());
+    let asker = Asker {
+        credential: &Credential::None,
+        interrupt: &interrupt,
+    };
+    let data = vec![7; 1 << 20];
+    std::thread::scope(|scope| {
+        let calls = [
+            scope.spawn(|| v3::getattr(wire, asker, &file).map(drop)),
+            scope.spawn(|| v3::read(wire, asker, &file, 0, 1 << 20).map(drop)),
+            scope.spawn(|| v3::write(wire, asker, &file, 0, Stability::Unstable, &data).map(drop)),
+            scope.spawn(|| v3::lookup(wire, asker, &file, b"name").map(drop)),
+            scope.spawn(|| v3::commit(wire, asker, &file).map(drop)),
+        ];
+        while wire.transport().silent_for().is_none() {
+            std::thread::yield_now();
+        }
+        interrupt.raise();
+        for call in calls {
+            let error = call.join().unwrap().unwrap_err();
+            assert_eq!(
+                (error, errno::of_call(error)),
+                (CallError::Interrupted, Errno::INTR)
+            );
+        }
+    });
+}
+
+#[test]
+fn one_interrupted_call_takes_no_other_with_it() {
+    let silent = silent(Hardness::Hard, LONG);
+    let file = FileHandle::new(b"file").unwrap();
+    let (one, other) = (Interrupt::new(), Interrupt::new());
+    let call = |interrupt: &Interrupt| {
+        let asker = Asker {
+            credential: &Credential::None,
+            interrupt,
+        };
+        v3::getattr(&silent.wire, asker, &file).map(drop)
+    };
+    std::thread::scope(|scope| {
+        let stays = scope.spawn(|| call(&other));
+        let goes = scope.spawn(|| call(&one));
+        one.raise();
+        assert_eq!(goes.join().unwrap(), Err(CallError::Interrupted));
+        assert!(!stays.is_finished(), "it still waits");
+        other.raise();
+        assert_eq!(stays.join().unwrap(), Err(CallError::Interrupted));
+    });
+}
+
+#[test]
+fn soft_mounts_give_up_with_the_error_they_were_told() {
+    for (hardness, expected) in [(Hardness::Soft, Errno::IO), (Hardness::SoftErr, Errno::TIMEDOUT)] {
+        let silent = silent(hardness, Duration::from_millis(50));
+        let never = Interrupt::never();
+        let asker = Asker {
+            credential: &Credential::None,
+            interrupt: &never,
+        };
+        let error = v3::getattr(&silent.wire, asker, &FileHandle::new(b"file").unwrap()).unwrap_err();
+        assert_eq!(errno::of_call(error), expected);
+        assert_eq!(silent.wire.statistics().of(1).timeouts, 1);
+    }
+}
