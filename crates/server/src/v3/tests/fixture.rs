@@ -87,7 +87,7 @@ impl Fixture {
         (self.uid, self.gid) = (uid, gid);
     }
 
-    pub(super) fn from_port(&mut self, port: u16) {
+    pub(super) fn move_to_port(&mut self, port: u16) {
         self.client.set_port(port);
     }
 

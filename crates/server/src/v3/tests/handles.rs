@@ -152,7 +152,7 @@ fn arguments_cut_or_lengthened_are_garbage_to_every_procedure() {
 fn a_secure_export_serves_reserved_ports_alone() {
     let mut fixture = Fixture::new();
     let root = fixture.root();
-    fixture.from_port(1024);
+    fixture.move_to_port(1024);
     for procedure in &Procedure::ALL[1..] {
         assert_eq!(
             status(&fixture, *procedure, root),
@@ -164,6 +164,6 @@ fn a_secure_export_serves_reserved_ports_alone() {
         secure_ports: false,
         ..rules()
     });
-    open.from_port(65_535);
+    open.move_to_port(65_535);
     assert_eq!(status(&open, Procedure::Getattr, open.root()), Some(Status::Ok));
 }

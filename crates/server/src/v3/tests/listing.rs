@@ -8,13 +8,16 @@ use curt_xdr::decode_all;
 
 use super::fixture::{Fixture, bytes_of};
 
+/// A name and the cookie after it.
+type Named = (Vec<u8>, u64);
+
 /// One READDIR: names with cookies, and whether the directory ended.
 fn readdir(
     fixture: &Fixture,
     directory: FileHandle,
     cookie: u64,
     count: u32,
-) -> Result<(Vec<(Vec<u8>, u64)>, bool), Status> {
+) -> Result<(Vec<Named>, bool), Status> {
     let verifier = CookieVerifier::default();
     let arguments = ReaddirArguments {
         directory,
