@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod logs;
 mod mount;
+mod serve;
 mod stat;
 
 use std::ffi::OsString;
@@ -22,6 +23,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Export a directory
+    Serve(serve::ServeArguments),
     /// Replay a recorded workload with four sets of mount options and compare what was sent: about a minute
     Demo(demo::DemoArguments),
     /// Mount an export of an NFS server
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         return mount::helper(&helper, arguments.into_iter().skip(1));
     }
     match Cli::parse_from(arguments).command {
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Mount(arguments) => mount::run(arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

@@ -192,7 +192,7 @@ fn make(lane: &Weak<Lane>, shared: &Weak<Shared>, attempts: Attempts) {
         };
         let made = made.and_then(|socket| shared_now.adopt(socket));
         let mut state = lane_now.state.lock();
-        let over = state.finish(made, &shared_now);
+        let over = state.finish(made, &shared_now, attempts);
         if over || attempts == Attempts::Once {
             state.connecting = false;
             state.wake_all();
@@ -218,7 +218,7 @@ impl State {
     }
 
     /// Takes over what an attempt gave; whether no other is needed.
-    fn finish(&mut self, made: io::Result<Arc<Connection>>, shared: &Shared) -> bool {
+    fn finish(&mut self, made: io::Result<Arc<Connection>>, shared: &Shared, attempts: Attempts) -> bool {
         match made {
             Ok(connection) if self.closed => {
                 connection.close();
@@ -231,7 +231,8 @@ impl State {
                 true
             }
             Err(error) => {
-                if self.failures == 0 {
+                // Who tries once is told by the result.
+                if self.failures == 0 && attempts == Attempts::Many {
                     tracing::info!("cannot connect to server {}: {error}", shared.activity.server());
                 }
                 self.failures = self.failures.saturating_add(1);

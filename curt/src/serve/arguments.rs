@@ -1,0 +1,190 @@
+//! What `curt serve` can be told.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use clap::{ArgAction, Args, ValueEnum};
+
+/// NFS's own port.
+pub(super) const NFS_PORT: u16 = 2049;
+
+/// Export a directory
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  curt serve /srv/data                       everybody may mount it; root is squashed\n  \
+                  curt serve --ro --bind 127.0.0.1 .         read-only, for this machine\n  \
+                  curt serve --memory                        an empty tree that is gone when the server ends\n\n\
+                  Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs -o vers=3 SERVER:/srv/data /mnt\n\n\
+                  SIGTERM and SIGINT finish what was begun and sync; a second one ends at once. \
+                  Exit status: 0 after a signal, 1 if it cannot serve, 2 for wrong arguments."
+)]
+pub(crate) struct ServeArguments {
+    /// The directory to export
+    #[arg(
+        value_name = "DIR",
+        required_unless_present = "memory",
+        conflicts_with = "memory"
+    )]
+    pub(super) directory: Option<PathBuf>,
+
+    /// Export an empty tree in memory instead, under this name
+    #[arg(long, value_name = "/NAME", num_args = 0..=1, default_missing_value = "/memory", value_parser = export_name)]
+    pub(super) memory: Option<String>,
+
+    /// How much the tree in memory may hold, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "memory")]
+    pub(super) memory_size: u64,
+
+    /// Listen here and nowhere else; may be given more than once. Without a port it is 2049 [default: every address, IPv4 and IPv6]
+    #[arg(long, value_name = "ADDR[:PORT]", action = ArgAction::Append)]
+    pub(super) bind: Vec<Bind>,
+
+    /// Answer MOUNT on this port [default: the port of NFS]
+    #[arg(long, value_name = "PORT")]
+    pub(super) mount_port: Option<u16>,
+
+    /// Allow no change
+    #[arg(long)]
+    pub(super) ro: bool,
+
+    /// Whose requests are treated as the anonymous user's: root's, nobody's or everybody's
+    #[arg(long, value_enum, default_value_t = SquashChoice::Root)]
+    pub(super) squash: SquashChoice,
+
+    /// The anonymous user's id
+    #[arg(long, value_name = "N", default_value_t = 65534)]
+    pub(super) anonuid: u32,
+
+    /// The anonymous user's group id
+    #[arg(long, value_name = "N", default_value_t = 65534)]
+    pub(super) anongid: u32,
+
+    /// Refuse clients whose port is not below 1024 (the default)
+    #[arg(long, overrides_with = "insecure")]
+    pub(super) secure: bool,
+
+    /// Serve clients on any port, such as programs without privileges
+    #[arg(long, overrides_with = "secure")]
+    pub(super) insecure: bool,
+
+    /// Where keys and tables are kept that must outlive a restart [default: /var/lib/curt as root, else ~/.local/state/curt]
+    #[arg(long, value_name = "DIR")]
+    pub(super) state: Option<PathBuf>,
+
+    /// Sign handles with a new key: all that clients hold become stale
+    #[arg(long)]
+    pub(super) new_key: bool,
+
+    /// Who makes the handles of files: the kernel, a table in the state directory, or the kernel where it can
+    #[arg(long, value_enum, default_value_t = HandlesChoice::Auto)]
+    pub(super) handles: HandlesChoice,
+
+    /// Do not register with rpcbind; clients must then be told the ports
+    #[arg(long)]
+    pub(super) no_rpcbind: bool,
+
+    /// How many threads serve at most
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: u16,
+
+    /// How many connections there may be; a new one then takes the place of the one that was idle for longest
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) connections: u32,
+
+    /// What to tell on standard error: error, warn, info, debug, trace, or a filter as RUST_LOG, which has precedence
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(super) log_level: String,
+}
+
+impl ServeArguments {
+    /// Whether clients must use a port below 1024.
+    pub(super) const fn reserved_ports_only(&self) -> bool {
+        self.secure || !self.insecure
+    }
+}
+
+/// Whose ids are not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SquashChoice {
+    Root,
+    None,
+    All,
+}
+
+/// Who makes handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum HandlesChoice {
+    Auto,
+    Kernel,
+    Table,
+}
+
+/// An address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bind(pub(super) SocketAddr);
+
+impl FromStr for Bind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self(address));
+        }
+        let bare = text
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(text);
+        match bare.parse::<IpAddr>() {
+            Ok(address) => Ok(Self(SocketAddr::new(address, NFS_PORT))),
+            Err(_) => Err("expected an address and a port, such as 127.0.0.1:2049 or [::1]:2049".into()),
+        }
+    }
+}
+
+fn export_name(text: &str) -> Result<String, String> {
+    let whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/') && text.len() < 1024;
+    if whole {
+        Ok(text.into())
+    } else {
+        Err("expected an absolute path, such as /memory".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_come_with_or_without_its_port() {
+        let bind = |text: &str| text.parse::<Bind>().map(|bind| bind.0.to_string());
+        assert_eq!(bind("127.0.0.1:4000").as_deref(), Ok("127.0.0.1:4000"));
+        assert_eq!(bind("127.0.0.1").as_deref(), Ok("127.0.0.1:2049"));
+        assert_eq!(bind("[::1]:4000").as_deref(), Ok("[::1]:4000"));
+        assert_eq!(bind("[::1]").as_deref(), Ok("[::1]:2049"));
+        assert_eq!(bind("::").as_deref(), Ok("[::]:2049"));
+        assert!(bind("localhost:2049").is_err());
+        assert!(bind("127.0.0.1:70000").is_err());
+    }
+
+    #[test]
+    fn the_last_of_secure_and_insecure_counts_and_secure_is_the_default() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            serve: ServeArguments,
+        }
+        let reserved = |words: &[&str]| {
+            let line = ["serve", "/"].iter().chain(words);
+            <Line as clap::Parser>::try_parse_from(line)
+                .map(|line| line.serve.reserved_ports_only())
+                .ok()
+        };
+        assert_eq!(reserved(&[]), Some(true));
+        assert_eq!(reserved(&["--insecure"]), Some(false));
+        assert_eq!(reserved(&["--insecure", "--secure"]), Some(true));
+        assert_eq!(reserved(&["--secure", "--insecure"]), Some(false));
+    }
+}

@@ -1,0 +1,127 @@
+//! The sockets that clients connect to.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+};
+
+use anyhow::{Context, Result};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, sockopt},
+};
+
+use super::arguments::{NFS_PORT, ServeArguments};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// All that is listened on, and what for.
+pub(super) struct Listeners {
+    /// The sockets.
+    pub(super) sockets: Vec<TcpListener>,
+    /// Where NFS is answered.
+    pub(super) nfs: Vec<SocketAddr>,
+    /// Where MOUNT is answered.
+    pub(super) mount: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    /// Opens every socket that `arguments` ask for. Without `--bind`, a machine without IPv6 is a warning.
+    pub(super) fn open(arguments: &ServeArguments) -> Result<Self> {
+        let mut listeners = Self {
+            sockets: Vec::new(),
+            nfs: Vec::new(),
+            mount: Vec::new(),
+        };
+        if arguments.bind.is_empty() {
+            let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), NFS_PORT);
+            listeners.add_nfs(any).with_context(|| advice(any))?;
+            let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), NFS_PORT);
+            match listeners.add_nfs(any) {
+                Ok(()) => {}
+                Err(errno @ (Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)) => {
+                    tracing::warn!("no IPv6 on this machine ({errno}): serving IPv4 alone");
+                }
+                Err(errno) => return Err(errno).with_context(|| advice(any)),
+            }
+        }
+        for bind in &arguments.bind {
+            listeners.add_nfs(bind.0).with_context(|| advice(bind.0))?;
+        }
+        listeners.add_mount(arguments.mount_port)?;
+        Ok(listeners)
+    }
+
+    fn add_nfs(&mut self, address: SocketAddr) -> rustix::io::Result<()> {
+        let (socket, address) = listen(address)?;
+        self.sockets.push(socket);
+        self.nfs.push(address);
+        Ok(())
+    }
+
+    /// MOUNT is answered on `port` of each address, or where NFS is.
+    fn add_mount(&mut self, port: Option<u16>) -> Result<()> {
+        let addresses: BTreeSet<IpAddr> = self.nfs.iter().map(SocketAddr::ip).collect();
+        let Some(port) = port.filter(|port| self.nfs.iter().any(|nfs| nfs.port() != *port)) else {
+            self.mount.clone_from(&self.nfs);
+            return Ok(());
+        };
+        for address in addresses {
+            let address = SocketAddr::new(address, port);
+            if self.nfs.contains(&address) {
+                self.mount.push(address);
+                continue;
+            }
+            let (socket, address) = listen(address).with_context(|| advice(address))?;
+            self.sockets.push(socket);
+            self.mount.push(address);
+        }
+        Ok(())
+    }
+
+    /// Whether only this machine can connect.
+    pub(super) fn is_local(&self) -> bool {
+        self.nfs.iter().all(|address| address.ip().is_loopback())
+    }
+}
+
+fn listen(address: SocketAddr) -> rustix::io::Result<(TcpListener, SocketAddr)> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // The connections of a server that ended a moment ago do not keep its port.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    let listener = TcpListener::from(socket);
+    let address = listener
+        .local_addr()
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok((listener, address))
+}
+
+/// What cannot be done, and what to do; the reason follows.
+fn advice(address: SocketAddr) -> String {
+    let hint = match TcpListener::bind(address).map_err(|error| error.kind()) {
+        Err(io::ErrorKind::AddrInUse) => format!(
+            " (another server has that port: `ss -ltnp sport = :{}` shows which; choose another with --bind ADDR:PORT)",
+            address.port()
+        ),
+        Err(io::ErrorKind::PermissionDenied) => {
+            " (ports below 1024 are root's: choose another with --bind ADDR:PORT or --mount-port)".into()
+        }
+        Err(io::ErrorKind::AddrNotAvailable) => {
+            " (it is no address of this machine: see `ip address`)".into()
+        }
+        _ => String::new(),
+    };
+    format!("cannot listen on {address}{hint}")
+}

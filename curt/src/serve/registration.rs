@@ -1,0 +1,363 @@
+//! Telling rpcbind, or an old portmapper, which ports we answer on.
+//!
+//! Nobody has to run one: clients can be told the ports. What is registered is withdrawn when the server ends.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    sync::Arc,
+    time::Duration,
+};
+
+use curt_proto::{
+    mount3, nfs3,
+    portmap::{self, Binding, Mapping, Procedure, Version, format_universal_address},
+};
+use curt_rpc::{
+    auth::Credential,
+    client::{
+        CallError, Hardness, Interrupt, NoEvents, PortSource, Request, Server, TcpOptions, TcpTransport,
+        Transport,
+    },
+    message::{AcceptStatus, decode_reply_header, encode_call_header},
+    record,
+};
+use curt_xdr::{Chain, Decoder, Encode, Opaque, decode_all};
+
+use super::listeners::Listeners;
+
+/// rpcbind's local socket, on which it believes the kernel who we are.
+const LOCAL_SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
+
+/// rpcbind is on this machine: it answers at once or not at all.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The longest answer: a list of everything that is registered.
+const ANSWER_MAX: usize = 256 << 10;
+
+/// The list of everything that is registered (`RPCBPROC_DUMP`, RFC 1833 section 2.2.1).
+const DUMP: u32 = 4;
+
+/// The most entries of that list that are looked at.
+const ENTRIES_MAX: usize = 1024;
+
+/// Something that is answered somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answered {
+    program: u32,
+    version: u32,
+    address: SocketAddr,
+}
+
+/// What was registered, and with whom.
+pub(super) struct Registration {
+    directory: Directory,
+    answered: Vec<Answered>,
+}
+
+/// The ways to rpcbind.
+enum Directory {
+    /// rpcbind on its local socket: version 4.
+    Local(UnixStream),
+    /// rpcbind over TCP: version 4.
+    Remote(TcpTransport),
+    /// A portmapper: version 2, which knows IPv4 alone.
+    Portmap(TcpTransport),
+}
+
+impl Registration {
+    /// Registers what `listeners` answer. `None` if nobody keeps such a directory, or he refuses; that is said, and no error.
+    pub(super) fn register(listeners: &Listeners) -> Option<Self> {
+        let Some(directory) = Directory::find() else {
+            tracing::info!("rpcbind does not run here: clients must be told the ports (port=, mountport=)");
+            return None;
+        };
+        let mut registration = Self {
+            directory,
+            answered: Vec::new(),
+        };
+        let mut refused = Vec::new();
+        for answered in all(listeners) {
+            match registration.directory.set(answered) {
+                Ok(true) => registration.answered.push(answered),
+                Ok(false) => refused.push(answered.to_string()),
+                Err(error) => {
+                    tracing::warn!("cannot register with rpcbind: {error}; clients must be told the ports");
+                    break;
+                }
+            }
+        }
+        if !refused.is_empty() {
+            tracing::warn!(
+                "rpcbind has another server for what this one answers ({}): clients that ask it will not come here \
+                 (`rpcinfo -p` shows it; name the ports on the client, or end the other server)",
+                refused.join(", ")
+            );
+        }
+        Some(registration)
+    }
+
+    /// Withdraws it.
+    pub(super) fn withdraw(mut self) {
+        for answered in std::mem::take(&mut self.answered) {
+            if let Err(error) = self.directory.unset(answered) {
+                tracing::info!("cannot withdraw {answered} from rpcbind: {error}");
+                return;
+            }
+        }
+    }
+}
+
+/// One address for each program, version and network: rpcbind keeps no more.
+fn all(listeners: &Listeners) -> Vec<Answered> {
+    let programs = [
+        (nfs3::PROGRAM, nfs3::VERSION, &listeners.nfs),
+        (mount3::PROGRAM, mount3::VERSION_1, &listeners.mount),
+        (mount3::PROGRAM, mount3::VERSION, &listeners.mount),
+    ];
+    let mut all = Vec::new();
+    for (program, version, addresses) in programs {
+        for family in [SocketAddr::is_ipv4, SocketAddr::is_ipv6] {
+            let address = addresses.iter().find(|address| family(address));
+            all.extend(address.map(|address| Answered {
+                program,
+                version,
+                address: *address,
+            }));
+        }
+    }
+    all
+}
+
+impl Directory {
+    fn find() -> Option<Self> {
+        let local = LOCAL_SOCKETS
+            .iter()
+            .find_map(|path| UnixStream::connect(path).ok());
+        if let Some(local) = local {
+            let set = local
+                .set_read_timeout(Some(PATIENCE))
+                .and_then(|()| local.set_write_timeout(Some(PATIENCE)));
+            return set.ok().map(|()| Self::Local(local));
+        }
+        let transport = connect()?;
+        match remote(&transport, Version::Rpcbind4, Procedure::Null as u32, &()) {
+            Ok(_) => Some(Self::Remote(transport)),
+            Err(_) => Some(Self::Portmap(transport)),
+        }
+    }
+
+    fn set(&mut self, answered: Answered) -> Result<bool, Failure> {
+        if self.ask(Procedure::Set, answered)? {
+            return Ok(true);
+        }
+        // Left by a server that was killed, unless somebody answers there.
+        if self.is_answered(answered)? || !self.unset(answered)? {
+            return Ok(false);
+        }
+        self.ask(Procedure::Set, answered)
+    }
+
+    fn unset(&mut self, answered: Answered) -> Result<bool, Failure> {
+        self.ask(Procedure::Unset, answered)
+    }
+
+    /// Whether whoever is registered for the same can be connected to.
+    fn is_answered(&mut self, answered: Answered) -> Result<bool, Failure> {
+        let port = match self {
+            Self::Portmap(_) => {
+                let results = self.call(Procedure::Look as u32, answered)?;
+                decode_all::<u32>(&results)
+                    .ok()
+                    .and_then(|port| u16::try_from(port).ok())
+            }
+            // A look-up would tell of the network by which rpcbind was asked, and that is the local one.
+            Self::Local(_) | Self::Remote(_) => {
+                let results = self.call(DUMP, answered)?;
+                let list: Chain<Binding<'_>, ENTRIES_MAX> = decode_all(&results).map_err(CallError::from)?;
+                let netid = netid(answered.address);
+                let same = list.iter().find(|other| {
+                    (other.program, other.version, &*other.netid)
+                        == (answered.program, answered.version, netid)
+                });
+                same.and_then(|other| portmap::parse_universal_address(&other.address))
+                    .map(|address| address.port())
+            }
+        };
+        let Some(port) = port.filter(|port| *port != 0) else {
+            return Ok(false);
+        };
+        let here = match answered.address {
+            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::LOCALHOST),
+        };
+        Ok(TcpStream::connect_timeout(&SocketAddr::new(here, port), PATIENCE).is_ok())
+    }
+
+    fn ask(&mut self, procedure: Procedure, answered: Answered) -> Result<bool, Failure> {
+        let results = self.call(procedure as u32, answered)?;
+        Ok(decode_all(&results).map_err(CallError::from)?)
+    }
+
+    fn call(&mut self, procedure: u32, answered: Answered) -> Result<Vec<u8>, Failure> {
+        let (address, owner) = (format_universal_address(answered.address), owner());
+        let short = "shorter than a host name";
+        let binding = Binding {
+            program: answered.program,
+            version: answered.version,
+            netid: Opaque::new(netid(answered.address)).expect(short),
+            address: Opaque::new(address.as_bytes()).expect(short),
+            owner: Opaque::new(owner.as_bytes()).expect(short),
+        };
+        match self {
+            // The list takes no arguments.
+            Self::Local(stream) if procedure == DUMP => local(stream, procedure, &()),
+            Self::Local(stream) => local(stream, procedure, &binding),
+            Self::Remote(transport) if procedure == DUMP => {
+                remote(transport, Version::Rpcbind4, procedure, &())
+            }
+            Self::Remote(transport) => remote(transport, Version::Rpcbind4, procedure, &binding),
+            Self::Portmap(transport) => {
+                let mapping = Mapping {
+                    program: answered.program,
+                    version: answered.version,
+                    protocol: portmap::PROTOCOL_TCP,
+                    port: answered.address.port().into(),
+                };
+                // It knows nothing of IPv6: there is nothing to register, and nothing wrong.
+                if answered.address.is_ipv6() {
+                    let mut yes = Vec::new();
+                    true.encode(&mut yes);
+                    return Ok(yes);
+                }
+                remote(transport, Version::Portmap2, procedure, &mapping)
+            }
+        }
+    }
+}
+
+/// Over TCP rpcbind believes only who connects from a reserved port of this machine.
+fn connect() -> Option<TcpTransport> {
+    let mut options = TcpOptions::new(
+        Server::Address(Ipv4Addr::LOCALHOST.into()),
+        PortSource::Fixed(portmap::PORT),
+    );
+    options.hardness = Hardness::Soft;
+    options.timeout = PATIENCE;
+    options.retrans = 0;
+    options.connect_timeout = PATIENCE;
+    options.reserved_port = rustix::process::geteuid().is_root();
+    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).ok()
+}
+
+/// Why rpcbind did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("it answers {0:?}")]
+    Refused(Option<AcceptStatus>),
+}
+
+fn remote(
+    transport: &TcpTransport,
+    version: Version,
+    procedure: u32,
+    arguments: &(dyn Encode + Sync),
+) -> Result<Vec<u8>, Failure> {
+    let request = Request {
+        program: portmap::PROGRAM,
+        version: version as u32,
+        procedure,
+        credential: &Credential::None,
+        arguments,
+        bulk: &[],
+        results_max: ANSWER_MAX,
+    };
+    Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())
+}
+
+fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Result<Vec<u8>, Failure> {
+    let mut call = Vec::new();
+    let body = record::open(&mut call);
+    let called = (portmap::PROGRAM, Version::Rpcbind4 as u32, procedure);
+    encode_call_header(&mut call, std::process::id(), called, &Credential::None);
+    arguments.encode(&mut call);
+    record::close(&mut call, body, 0);
+    stream.write_all(&call)?;
+    let mut mark = [0; record::MARK_SIZE];
+    stream.read_exact(&mut mark)?;
+    let length = usize::try_from(u32::from_be_bytes(mark) & (u32::MAX >> 1)).unwrap_or(usize::MAX);
+    if length > ANSWER_MAX {
+        return Err(io::Error::from(io::ErrorKind::InvalidData).into());
+    }
+    let mut reply = vec![0; length];
+    stream.read_exact(&mut reply)?;
+    let mut decoder = Decoder::new(&reply);
+    match decode_reply_header(&mut decoder)
+        .map_err(CallError::from)?
+        .outcome
+    {
+        Ok(AcceptStatus::Success) => Ok(decoder.remaining().to_vec()),
+        other => Err(Failure::Refused(other.ok())),
+    }
+}
+
+fn netid(address: SocketAddr) -> &'static [u8] {
+    if address.is_ipv4() {
+        portmap::NETID_TCP
+    } else {
+        portmap::NETID_TCP6
+    }
+}
+
+/// The name that rpcbind knows this process's user by.
+fn owner() -> String {
+    match rustix::process::geteuid() {
+        root if root.is_root() => "superuser".into(),
+        other => other.as_raw().to_string(),
+    }
+}
+
+impl std::fmt::Display for Answered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = if self.program == nfs3::PROGRAM {
+            "NFS"
+        } else {
+            "MOUNT"
+        };
+        write!(f, "{name} version {} on {}", self.version, self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_and_family_is_registered_once() {
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let listeners = Listeners {
+            sockets: Vec::new(),
+            nfs: vec![
+                address("10.0.0.1:2049"),
+                address("127.0.0.1:2049"),
+                address("[::1]:2049"),
+            ],
+            mount: vec![address("10.0.0.1:20048")],
+        };
+        let all: Vec<String> = all(&listeners).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            all,
+            [
+                "NFS version 3 on 10.0.0.1:2049",
+                "NFS version 3 on [::1]:2049",
+                "MOUNT version 1 on 10.0.0.1:20048",
+                "MOUNT version 3 on 10.0.0.1:20048",
+            ]
+        );
+    }
+}
