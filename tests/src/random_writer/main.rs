@@ -4,9 +4,10 @@
 //! the same seed has left, without writing: what a server kept can be looked at by another client, later. It runs on any file system and needs no
 //! instruction that an early x86-64 lacks.
 
-use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +22,8 @@ mod operation;
 mod random;
 mod sys;
 
-/// How many of the last operations on a file are printed when one fails.
-const REMEMBERED: usize = 12;
+/// How many of the last operations on a file are printed when one fails, and as many of those that had to do with the wrong byte.
+const PRINTED: usize = 12;
 
 #[derive(Parser)]
 #[command(about = "Does random things to a few files and checks each against a model")]
@@ -60,7 +61,7 @@ struct Subject {
     path: PathBuf,
     file: File,
     content: Vec<u8>,
-    last: VecDeque<(u64, Operation)>,
+    history: Vec<Past>,
 }
 
 fn main() -> ExitCode {
@@ -119,7 +120,7 @@ fn run(arguments: &Arguments, seed: u64) -> Result<(), String> {
             path,
             file,
             content: Vec::new(),
-            last: VecDeque::new(),
+            history: Vec::new(),
         });
     }
     for number in 1..=arguments.operations {
@@ -169,12 +170,12 @@ fn verify(arguments: &Arguments, seed: u64) -> Result<(), String> {
 impl Subject {
     fn perform(&mut self, number: u64, operation: Operation) -> io::Result<()> {
         operation.apply(&mut self.content);
-        let result = self.call(&operation);
-        if self.last.len() == REMEMBERED {
-            self.last.pop_front();
-        }
-        self.last.push_back((number, operation));
-        result
+        self.history.push(Past {
+            number,
+            text: operation.to_string(),
+            range: operation.range(),
+        });
+        self.call(&operation)
     }
 
     /// Does to the file what the model has seen already.
@@ -240,12 +241,53 @@ impl Subject {
             "operation {number}: {what}\nthe last operations on {}:",
             self.path.display()
         );
-        for (number, operation) in &self.last {
-            text.push_str(&format!("\n  {number}: {operation}"));
+        let mut print = |past: &Past| text.push_str(&format!("\n  {}: {}", past.number, past.text));
+        self.history
+            .iter()
+            .skip(self.history.len().saturating_sub(PRINTED))
+            .for_each(&mut print);
+        if let Some(WrongByte { at, .. }) = what.get_ref().and_then(|inner| inner.downcast_ref()) {
+            let touching: Vec<_> = self
+                .history
+                .iter()
+                .filter(|past| past.range.contains(at))
+                .collect();
+            text.push_str("\nthe last that had to do with that byte:");
+            for past in touching.iter().skip(touching.len().saturating_sub(PRINTED)) {
+                text.push_str(&format!("\n  {}: {}", past.number, past.text));
+            }
         }
         text
     }
 }
+
+/// An operation that was performed.
+struct Past {
+    number: u64,
+    text: String,
+    /// The bytes that it had to do with.
+    range: Range<usize>,
+}
+
+/// A byte that is not what the model says.
+#[derive(Debug)]
+struct WrongByte {
+    at: usize,
+    got: u8,
+    wanted: u8,
+}
+
+impl fmt::Display for WrongByte {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "the byte at {} is {}, not {}",
+            self.at, self.got, self.wanted
+        )
+    }
+}
+
+impl std::error::Error for WrongByte {}
 
 /// Reads until `bytes` is full or the file ends.
 fn read_at(file: &File, bytes: &mut [u8], offset: usize) -> io::Result<usize> {
@@ -263,9 +305,16 @@ fn compare(offset: usize, got: &[u8], wanted: &[u8]) -> io::Result<()> {
     if got == wanted {
         return Ok(());
     }
-    let what = match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
-        Some(at) => format!("the byte at {} is {}, not {}", offset + at, got[at], wanted[at]),
-        None => format!("{} bytes at {offset}, not {}", got.len(), wanted.len()),
-    };
-    Err(io::Error::other(what))
+    match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
+        Some(at) => Err(io::Error::other(WrongByte {
+            at: offset + at,
+            got: got[at],
+            wanted: wanted[at],
+        })),
+        None => Err(io::Error::other(format!(
+            "{} bytes at {offset}, not {}",
+            got.len(),
+            wanted.len()
+        ))),
+    }
 }

@@ -4,6 +4,7 @@
 //! operations knows the files' content, without the files.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::random::Random;
 
@@ -128,6 +129,19 @@ impl Operation {
             95..99 => Self::Stat,
             99 => Self::Verify,
             _ => Self::Stat,
+        }
+    }
+
+    /// The bytes that it has to do with, as far as that can be said without knowing the file's size.
+    pub(crate) fn range(&self) -> Range<usize> {
+        match self {
+            Self::Write { offset, bytes } | Self::MapWrite { offset, bytes, .. } => {
+                *offset..offset + bytes.len()
+            }
+            Self::Read { offset, length } | Self::MapRead { offset, length } => *offset..offset + length,
+            Self::Truncate { size } => *size..usize::MAX,
+            Self::Append { .. } | Self::Verify => 0..usize::MAX,
+            Self::Fsync | Self::Fdatasync | Self::Reopen | Self::Stat => 0..0,
         }
     }
 

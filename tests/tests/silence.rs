@@ -1,0 +1,347 @@
+//! A server that stops answering: who waits can be killed, what is known is served, and a mount can be left.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::ganesha::Ganesha;
+use curt_tests::network::Network;
+use curt_tests::process::{self, Running, until};
+use rustix::process::Signal;
+
+const PROCESSES: usize = 1000;
+const KINDS: [&str; 5] = ["read", "open", "write", "close", "stat"];
+/// So long may a killed process live on.
+const DEATH: Duration = Duration::from_secs(2);
+const MINUTE: Duration = Duration::from_secs(60);
+/// What is known stays known for as long as a test takes.
+const LASTING: &str = "actimeo=600";
+
+/// A server that can be stopped.
+enum Server {
+    Curt(Serve),
+    Ganesha(
+        Ganesha,
+        #[expect(dead_code, reason = "Ganesha registers with it as long as it lives")] Running,
+    ),
+}
+
+impl Server {
+    fn curt(network: &Network, export: &Path) -> Result<Self> {
+        Serve::start(network, export, &[]).map(Self::Curt)
+    }
+
+    fn ganesha(network: &Network, export: &Path) -> Result<Self> {
+        let rpcbind = network.rpcbind()?;
+        Ok(Self::Ganesha(Ganesha::start(network, export)?, rpcbind))
+    }
+
+    fn source(&self) -> String {
+        match self {
+            Self::Curt(serve) => serve.source(),
+            Self::Ganesha(ganesha, _) => ganesha.source(),
+        }
+    }
+
+    fn ports(&self) -> String {
+        match self {
+            Self::Curt(serve) => serve.ports(),
+            Self::Ganesha(..) => "port=2049".to_owned(),
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<()> {
+        match self {
+            Self::Curt(serve) => serve.process().signal(signal),
+            Self::Ganesha(ganesha, _) => ganesha.signal(signal),
+        }
+    }
+}
+
+type Start = fn(&Network, &Path) -> Result<Server>;
+
+/// A server with a file for each process, a mount of it, and a place for messages to the processes.
+struct Scene {
+    network: Network,
+    server: Server,
+    mount: Mount,
+    export: PathBuf,
+    control: PathBuf,
+}
+
+impl Scene {
+    fn new(start: Start, options: &str) -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        fs::create_dir(export.join("tree"))?;
+        for number in 0..PROCESSES {
+            let file = export
+                .join("tree")
+                .join(format!("{}-{number}", KINDS[number % KINDS.len()]));
+            fs::write(&file, [b'.'; 64])?;
+        }
+        fs::write(export.join("known"), b"known")?;
+        let control = network.make_directory("control")?;
+        let server = start(&network, &export)?;
+        let options = format!("{},{options}", server.ports());
+        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        Ok(Self {
+            network,
+            server,
+            mount,
+            export,
+            control,
+        })
+    }
+
+    fn mounted(&self, name: &str) -> String {
+        self.mount.directory().join(name).display().to_string()
+    }
+
+    /// Starts the processes, stops the server once they are prepared, and waits until all are stuck.
+    fn stick(&mut self) -> Result<Running> {
+        let mut command = self.network.command(program("stuck-processes")?);
+        command
+            .arg("launch")
+            .arg(self.mounted("tree"))
+            .arg(&self.control)
+            .arg(PROCESSES.to_string());
+        let processes = Running::start("stuck-processes", &mut command)?;
+        processes.wait_for("prepared", MINUTE)?;
+        self.run(&["stat", &self.mounted("known")])?;
+        self.server.signal(Signal::STOP)?;
+        self.say("go")?;
+        processes.wait_for("stuck", MINUTE)?;
+        Ok(processes)
+    }
+
+    fn say(&self, word: &str) -> Result<()> {
+        Ok(fs::write(self.control.join(word), "")?)
+    }
+
+    fn run(&self, command: &[&str]) -> Result<String> {
+        let mut built = self.network.command(command[0]);
+        process::run(built.args(&command[1..]), MINUTE)
+    }
+
+    fn go_on(&mut self) -> Result<()> {
+        self.server.signal(Signal::CONT)
+    }
+
+    fn is_mounted(&self) -> Result<bool> {
+        let table = self.run(&["cat", "/proc/self/mountinfo"])?;
+        Ok(table.contains(self.mount.directory().to_str().context("a plain name")?))
+    }
+}
+
+/// How long something takes.
+fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<Duration> {
+    let begun = Instant::now();
+    what()?;
+    Ok(begun.elapsed())
+}
+
+fn killed_within(processes: &mut Running) -> Result<()> {
+    ensure!(processes.wait(MINUTE)?.success(), "{}", processes.output());
+    let output = processes.output();
+    let text = output
+        .lines()
+        .find_map(|line| line.strip_prefix("dead ")?.strip_suffix(" ms"))
+        .context("a time")?;
+    let milliseconds: u64 = text.parse()?;
+    ensure!(
+        Duration::from_millis(milliseconds) < DEATH,
+        "all were dead only after {milliseconds} ms"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_thousand_processes_stuck_on_a_stopped_server_die_on_sigkill_while_others_are_served() -> Result<()> {
+    stuck_processes_die(Server::curt)
+}
+
+#[test]
+fn a_thousand_processes_stuck_on_a_stopped_ganesha_die_on_sigkill_too() -> Result<()> {
+    stuck_processes_die(Server::ganesha)
+}
+
+fn stuck_processes_die(start: Start) -> Result<()> {
+    let mut scene = Scene::new(start, LASTING)?;
+    let mut processes = scene.stick()?;
+    let known = scene.mounted("known");
+    for _ in 0..10 {
+        let took = timed(|| scene.run(&["stat", &known]))?;
+        ensure!(took < Duration::from_secs(1), "a cached stat took {took:?}");
+    }
+    scene.say("kill")?;
+    killed_within(&mut processes)?;
+    scene.go_on()?;
+    // What was written before the end reaches the server, although the writers are dead.
+    let written = |export: &Path| {
+        (0..PROCESSES)
+            .filter(|number| number % KINDS.len() == 3)
+            .all(|number| {
+                let file = export.join("tree").join(format!("close-{number}"));
+                fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"written before the end"))
+            })
+    };
+    until("everything is written behind", MINUTE, || {
+        Ok(written(&scene.export).then_some(()))
+    })?;
+    ensure!(scene.run(&["cat", &known])? == "known");
+    scene.mount.unmount()
+}
+
+#[test]
+fn everything_goes_on_when_the_server_does() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, LASTING)?;
+    let mut processes = scene.stick()?;
+    scene.say("wait")?;
+    scene.go_on()?;
+    ensure!(processes.wait(MINUTE)?.success(), "{}", processes.output());
+    ensure!(processes.output().contains("done"));
+    let bytes = fs::read(scene.export.join("tree/write-2"))?;
+    ensure!(bytes.starts_with(b"written") && bytes.len() == 64);
+    scene.mount.unmount()
+}
+
+#[test]
+fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, "actimeo=1")?;
+    scene.run(&["ls", "-l", &scene.mounted("tree")])?;
+    scene.server.signal(Signal::STOP)?;
+    // The root's attributes expire, so umount(8) makes us ask for them.
+    until("the root's attributes are asked for", MINUTE, || {
+        let took = timed(|| scene.run(&["stat", &scene.mounted("")]))?;
+        Ok((took > Duration::from_millis(500)).then_some(()))
+    })?;
+    let target = scene.mounted("");
+    let took = timed(|| scene.run(&["umount", target.trim_end_matches('/')]))?;
+    ensure!(took < Duration::from_secs(4), "umount took {took:?}");
+    ensure!(!scene.is_mounted()?);
+    scene.go_on()?;
+    ensure!(scene.mount.process().wait(MINUTE)?.success());
+    Ok(())
+}
+
+#[test]
+fn forced_unmounting_of_a_busy_mount_leaves_nothing_within_2_s() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, LASTING)?;
+    let mut busy = Running::start(
+        "a reader",
+        scene
+            .network
+            .command("tail")
+            .args(["-f", &scene.mounted("known")]),
+    )?;
+    busy.wait_for("known", MINUTE)
+        .or_else(|_| ensure_running(&mut busy))?;
+    scene.server.signal(Signal::STOP)?;
+    let begun = Instant::now();
+    let target = scene.mounted("");
+    // It may say "busy": the abort comes before the detachment.
+    let mut forced = scene.network.command("umount");
+    let (status, _, errors) = process::finish(forced.args(["-f", target.trim_end_matches('/')]), MINUTE)?;
+    ensure!(
+        status.success() || status.code() == Some(32),
+        "{status}: {errors}"
+    );
+    until("the mount is gone", DEATH, || {
+        Ok((!scene.is_mounted()?).then_some(()))
+    })?;
+    ensure!(begun.elapsed() < DEATH, "{:?}", begun.elapsed());
+    busy.stop()?;
+    scene.go_on()?;
+    ensure!(scene.mount.process().wait(MINUTE)?.success());
+    Ok(())
+}
+
+/// `tail` prints the line of a file without an end of line only when it ends: then it is enough that it runs.
+fn ensure_running(process: &mut Running) -> Result<()> {
+    ensure!(process.is_running()?, "{}", process.output());
+    Ok(())
+}
+
+#[test]
+fn bytes_that_were_never_sent_are_named_when_the_mount_is_forced_away() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, LASTING)?;
+    let script = format!(
+        "exec 3>>{}; printf precious >&3; touch {}; exec sleep 1000",
+        scene.mounted("known"),
+        scene.control.join("written").display()
+    );
+    let mut writer = Running::start("a writer", scene.network.command("bash").args(["-c", &script]))?;
+    until("it has written", MINUTE, || {
+        Ok(scene.control.join("written").exists().then_some(()))
+    })?;
+    scene.server.signal(Signal::STOP)?;
+    scene.mount.process().signal(Signal::TERM)?;
+    // The flush may take 30 s; the second signal ends at once.
+    scene.mount.process().wait_for("ending", MINUTE)?;
+    let begun = Instant::now();
+    scene.mount.process().signal(Signal::TERM)?;
+    let _ = scene.mount.process().wait(MINUTE)?;
+    ensure!(
+        begun.elapsed() < DEATH,
+        "the second signal took {:?}",
+        begun.elapsed()
+    );
+    let said = scene.mount.process().output();
+    ensure!(said.contains("lost"), "{said}");
+    writer.stop()?;
+    scene.go_on()
+}
+
+#[test]
+fn growth_and_shrinking_by_others_is_seen_at_open() -> Result<()> {
+    for options in ["actimeo=60", "actimeo=60,noaccesscheck"] {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
+        let file = export.join("file");
+        fs::write(&file, vec![b'a'; 5000])?;
+        let server = Serve::start(&network, &export, &[])?;
+        let mount = Mount::start(
+            &network,
+            "mount",
+            &server.source(),
+            &format!("{},{options}", server.ports()),
+        )?;
+        let seen = mount.directory().join("file");
+        let read = || -> Result<String> { process::run(network.command("cat").arg(&seen), MINUTE) };
+        let size = || -> Result<u64> {
+            Ok(
+                process::run(network.command("stat").args(["-c", "%s"]).arg(&seen), MINUTE)?
+                    .trim()
+                    .parse()?,
+            )
+        };
+        ensure!(read()?.len() == 5000);
+        for text in [
+            "b".repeat(20_000),
+            "c".repeat(70),
+            String::new(),
+            "d".repeat(4096),
+            "e".repeat(4096),
+        ] {
+            size()?;
+            fs::write(&file, &text)?;
+            let got = read()?;
+            ensure!(
+                got == text,
+                "{options}: {} bytes of {:?}, not {} of {:?}",
+                got.len(),
+                got.chars().next(),
+                text.len(),
+                text.chars().next()
+            );
+            ensure!(size()? == u64::try_from(text.len())?, "stat after the open");
+        }
+        mount.unmount()?;
+    }
+    Ok(())
+}
