@@ -1,8 +1,8 @@
 //! Settings written out, defaults included, in the order and spelling of nfs(5)'s /proc/mounts lines.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use curt_policy::{AccessMode, Interval, LookupCache, PlusMode, RacyGuard};
+use curt_policy::{AccessMode, LookupCache, PlusMode, RacyGuard};
 use curt_rpc::client::{AddressFamily, Hardness};
 
 use super::settings::{Allow, Atime, LocalLocks, Security, Settings};
@@ -10,198 +10,165 @@ use super::settings::{Allow, Atime, LocalLocks, Security, Settings};
 /// The options in force, such that reading them back gives the same settings.
 #[must_use]
 pub fn shown(settings: &Settings) -> String {
-    let mut text = String::new();
-    generic(&mut text, settings);
-    put(&mut text, format_args!("{}", shown_beside_the_kernel(settings)));
-    text
+    let mut list = List::default();
+    list.generic(settings);
+    list.word(&shown_beside_the_kernel(settings));
+    list.0
 }
 
 /// The options in force that the kernel knows nothing of: what /run/mount/utab adds to mountinfo.
 #[must_use]
 pub fn shown_beside_the_kernel(settings: &Settings) -> String {
-    let mut text = String::new();
-    transport(&mut text, settings);
-    cache(&mut text, settings);
-    let memory = &settings.memory;
-    for (name, value) in [("names_max", memory.names), ("dirty_max", memory.dirty_bytes)] {
-        value
-            .into_iter()
-            .for_each(|value| put(&mut text, format_args!("{name}={value}")));
-    }
-    text
+    let mut list = List::default();
+    list.transport(settings);
+    list.server(settings);
+    list.security(settings);
+    list.cache(settings);
+    list.optional("names_max", settings.memory.names);
+    list.optional("dirty_max", settings.memory.dirty_bytes);
+    list.0
 }
 
-fn put(text: &mut String, option: std::fmt::Arguments<'_>) {
-    if !text.is_empty() {
-        text.push(',');
-    }
-    // Writing to a String cannot fail.
-    let _ = text.write_fmt(option);
-}
+/// Words with commas between them.
+#[derive(Default)]
+struct List(String);
 
-fn generic(text: &mut String, settings: &Settings) {
-    let generic = &settings.generic;
-    put(
-        text,
-        format_args!("{}", if generic.read_only { "ro" } else { "rw" }),
-    );
-    let flags = [
-        ("nosuid", generic.nosuid),
-        ("nodev", generic.nodev),
-        ("noexec", generic.noexec),
-        ("sync", generic.sync),
-        ("dirsync", generic.dirsync),
-        ("nodiratime", generic.nodiratime),
-    ];
-    for (name, _) in flags.into_iter().filter(|(_, set)| *set) {
-        put(text, format_args!("{name}"));
+impl List {
+    fn word(&mut self, word: &str) {
+        if !self.0.is_empty() {
+            self.0.push(',');
+        }
+        self.0.push_str(word);
     }
-    let atime = match generic.atime {
-        Atime::Relative => "relatime",
-        Atime::Never => "noatime",
-        Atime::Strict => "strictatime",
-    };
-    put(text, format_args!("{atime}"));
-    match generic.allow {
-        Allow::Default => {}
-        Allow::Other => put(text, format_args!("allow_other")),
-        Allow::Root => put(text, format_args!("allow_root")),
-    }
-}
 
-fn transport(text: &mut String, settings: &Settings) {
-    let (transport, server) = (&settings.transport, &settings.server);
-    put(text, format_args!("vers=3"));
-    for (name, bytes) in [("rsize", transport.rsize), ("wsize", transport.wsize)] {
-        bytes
-            .into_iter()
-            .for_each(|bytes| put(text, format_args!("{name}={bytes}")));
+    fn value(&mut self, name: &str, value: impl Display) {
+        self.word(name);
+        // Writing to a String cannot fail.
+        let _ = write!(self.0, "={value}");
     }
-    put(
-        text,
-        format_args!(
-            "{}",
-            match transport.hardness {
-                Hardness::Hard => "hard",
-                Hardness::Soft => "soft",
-                Hardness::SoftErr => "softerr",
-            }
-        ),
-    );
-    put(
-        text,
-        format_args!(
-            "timeo={},retrans={},nconnect={}",
-            transport.timeo, transport.retrans, transport.nconnect
-        ),
-    );
-    match transport.reserved_port {
-        Some(true) => put(text, format_args!("resvport")),
-        Some(false) => put(text, format_args!("noresvport")),
-        None => {}
-    }
-    if transport.softreval {
-        put(text, format_args!("softreval"));
-    }
-    for (name, family) in [("proto", server.family), ("mountproto", server.mount_family)] {
-        match family {
-            AddressFamily::Any => {}
-            AddressFamily::V4 => put(text, format_args!("{name}=tcp")),
-            AddressFamily::V6 => put(text, format_args!("{name}=tcp6")),
+
+    fn optional(&mut self, name: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.value(name, value);
         }
     }
-    for (name, port) in [("port", server.port), ("mountport", server.mount_port)] {
-        port.into_iter()
-            .for_each(|port| put(text, format_args!("{name}={port}")));
-    }
-    let hosts = [
-        ("addr", &server.address),
-        ("mounthost", &server.mount_host),
-        ("mountaddr", &server.mount_address),
-    ];
-    for (name, host) in hosts {
-        host.iter()
-            .for_each(|host| put(text, format_args!("{name}={host}")));
-    }
-    put(
-        text,
-        format_args!(
-            "sec={}",
-            if settings.security == Security::Sys {
-                "sys"
-            } else {
-                "none"
-            }
-        ),
-    );
-    let local = match settings.local_locks {
-        LocalLocks {
-            posix: false,
-            flock: false,
-        } => "none",
-        LocalLocks {
-            posix: true,
-            flock: true,
-        } => "all",
-        LocalLocks {
-            posix: false,
-            flock: true,
-        } => "flock",
-        LocalLocks {
-            posix: true,
-            flock: false,
-        } => "posix",
-    };
-    put(text, format_args!("local_lock={local}"));
-}
 
-fn cache(text: &mut String, settings: &Settings) {
-    let cache = &settings.cache;
-    let timers = |text: &mut String, kind: &str, interval: Interval| {
-        let (min, max) = (interval.min.as_secs(), interval.max.as_secs());
-        put(text, format_args!("ac{kind}min={min},ac{kind}max={max}"));
-    };
-    timers(text, "reg", cache.files);
-    timers(text, "dir", cache.directories);
-    if !cache.attribute_cache {
-        put(text, format_args!("noac"));
+    fn generic(&mut self, settings: &Settings) {
+        let generic = &settings.generic;
+        self.word(if generic.read_only { "ro" } else { "rw" });
+        let flags = [
+            ("nosuid", generic.nosuid),
+            ("nodev", generic.nodev),
+            ("noexec", generic.noexec),
+            ("sync", generic.sync),
+            ("dirsync", generic.dirsync),
+            ("nodiratime", generic.nodiratime),
+        ];
+        for (name, _) in flags.into_iter().filter(|(_, set)| *set) {
+            self.word(name);
+        }
+        self.word(match generic.atime {
+            Atime::Relative => "relatime",
+            Atime::Never => "noatime",
+            Atime::Strict => "strictatime",
+        });
+        match generic.allow {
+            Allow::Default => {}
+            Allow::Other => self.word("allow_other"),
+            Allow::Root => self.word("allow_root"),
+        }
     }
-    put(
-        text,
-        format_args!("{}", if cache.close_to_open { "cto" } else { "nocto" }),
-    );
-    put(text, format_args!("sloppycto={}", cache.sloppy_open.as_secs()));
-    let access = if cache.access == AccessMode::Server {
-        "accesscheck"
-    } else {
-        "noaccesscheck"
-    };
-    put(text, format_args!("{access}"));
-    let names = match cache.names {
-        LookupCache::All => "all",
-        LookupCache::Positive => "pos",
-        LookupCache::None => "none",
-    };
-    let (present, missing) = (
-        cache.name_lifetime.as_secs(),
-        cache.missing_name_lifetime.as_secs(),
-    );
-    put(
-        text,
-        format_args!("lookupcache={names},nametimeo={present},negnametimeo={missing}"),
-    );
-    let guard = match cache.racy_guard {
-        RacyGuard::Auto => "auto",
-        RacyGuard::On => "on",
-        RacyGuard::Off => "off",
-    };
-    put(text, format_args!("neg_racy_guard={guard}"));
-    let plus = match cache.plus {
-        PlusMode::Auto => "rdirplus",
-        PlusMode::Never => "rdirplus=none",
-        PlusMode::Always => "rdirplus=force",
-    };
-    put(text, format_args!("{plus}"));
+
+    fn transport(&mut self, settings: &Settings) {
+        let transport = &settings.transport;
+        self.word("vers=3");
+        self.optional("rsize", transport.rsize);
+        self.optional("wsize", transport.wsize);
+        self.word(match transport.hardness {
+            Hardness::Hard => "hard",
+            Hardness::Soft => "soft",
+            Hardness::SoftErr => "softerr",
+        });
+        self.value("timeo", transport.timeo);
+        self.value("retrans", transport.retrans);
+        self.value("nconnect", transport.nconnect);
+        match transport.reserved_port {
+            Some(true) => self.word("resvport"),
+            Some(false) => self.word("noresvport"),
+            None => {}
+        }
+        if transport.softreval {
+            self.word("softreval");
+        }
+    }
+
+    fn server(&mut self, settings: &Settings) {
+        let server = &settings.server;
+        for (name, family) in [("proto", server.family), ("mountproto", server.mount_family)] {
+            match family {
+                AddressFamily::Any => {}
+                AddressFamily::V4 => self.value(name, "tcp"),
+                AddressFamily::V6 => self.value(name, "tcp6"),
+            }
+        }
+        self.optional("port", server.port);
+        self.optional("mountport", server.mount_port);
+        self.optional("addr", server.address.as_ref());
+        self.optional("mounthost", server.mount_host.as_ref());
+        self.optional("mountaddr", server.mount_address.as_ref());
+    }
+
+    fn security(&mut self, settings: &Settings) {
+        let flavour = match settings.security {
+            Security::Sys => "sys",
+            Security::None => "none",
+        };
+        self.value("sec", flavour);
+        let LocalLocks { posix, flock } = settings.local_locks;
+        let local = match (posix, flock) {
+            (false, false) => "none",
+            (true, true) => "all",
+            (false, true) => "flock",
+            (true, false) => "posix",
+        };
+        self.value("local_lock", local);
+    }
+
+    fn cache(&mut self, settings: &Settings) {
+        let cache = &settings.cache;
+        self.value("acregmin", cache.files.min.as_secs());
+        self.value("acregmax", cache.files.max.as_secs());
+        self.value("acdirmin", cache.directories.min.as_secs());
+        self.value("acdirmax", cache.directories.max.as_secs());
+        if !cache.attribute_cache {
+            self.word("noac");
+        }
+        self.word(if cache.close_to_open { "cto" } else { "nocto" });
+        self.value("sloppycto", cache.sloppy_open.as_secs());
+        self.word(match cache.access {
+            AccessMode::Server => "accesscheck",
+            AccessMode::ModeBits => "noaccesscheck",
+        });
+        let names = match cache.names {
+            LookupCache::All => "all",
+            LookupCache::Positive => "pos",
+            LookupCache::None => "none",
+        };
+        self.value("lookupcache", names);
+        self.value("nametimeo", cache.name_lifetime.as_secs());
+        self.value("negnametimeo", cache.missing_name_lifetime.as_secs());
+        let guard = match cache.racy_guard {
+            RacyGuard::Auto => "auto",
+            RacyGuard::On => "on",
+            RacyGuard::Off => "off",
+        };
+        self.value("neg_racy_guard", guard);
+        self.word(match cache.plus {
+            PlusMode::Auto => "rdirplus",
+            PlusMode::Never => "rdirplus=none",
+            PlusMode::Always => "rdirplus=force",
+        });
+    }
 }
 
 #[cfg(test)]
