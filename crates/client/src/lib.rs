@@ -62,6 +62,7 @@ pub use api::{
 pub use caller::CallerTable;
 pub use client::{Client, MountedRoot};
 pub use config::{Behaviour, Environment, Limits};
+pub use environment::{Background, Clock, Task};
 pub use identity::{Caller, InodeId};
 pub use listing::OpenDirectory;
 pub use open::OpenFile;

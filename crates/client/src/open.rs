@@ -118,20 +118,12 @@ impl Client {
         }
         let mut facts = inode.facts();
         let copies_void = facts.copies_void;
-        let has_pages = inode
-            .data_if_any()
-            .is_some_and(|data| data.pages_since().is_some());
         let file = facts.kept.file();
-        if file.opens == 0 && !has_pages {
-            file.first_reader = None;
-        }
         file.opens += 1;
         if flags.write {
             file.write_opens += 1;
         }
-        if flags.read || flags.execute {
-            file.first_reader.get_or_insert(asked.identity.number);
-        }
+        file.first_user.get_or_insert(asked.identity.number);
         drop(facts);
         let mode = OpenMode {
             direct: flags.direct,
@@ -196,18 +188,13 @@ impl Client {
         let written_here = inode
             .data_if_any()
             .is_some_and(|data| data.has_unsent() || data.has_unwritten());
-        let has_pages = inode
-            .data_if_any()
-            .is_some_and(|data| data.pages_since().is_some());
         let facts = inode.facts();
         let file = facts.kept.file_if_any();
         let sent_at = facts.state.sent_at();
         let is_foreign = (intent.read || intent.execute)
             && file.is_some_and(|file| {
-                (has_pages || file.opens > 0)
-                    && file
-                        .first_reader
-                        .is_some_and(|reader| reader != asked.identity.number)
+                file.first_user
+                    .is_some_and(|first| first != asked.identity.number)
             });
         let closed_at = file.and_then(|file| file.closed_after_writing);
         let view = OpenView {
@@ -216,7 +203,7 @@ impl Client {
             age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
             written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
             closed_after_writing: closed_at
-                .is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at <= closed)),
+                .is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
             locked: false,
             access: inode.access_view(&facts, &asked.identity, is_foreign, now),
         };
@@ -242,7 +229,7 @@ impl Client {
             }
         };
         if pages == Pages::Drop {
-            facts.copies_void = facts.copies_void.wrapping_add(1);
+            facts.void_copies();
             if let Some(data) = inode.data_if_any() {
                 data.invalidate();
             }

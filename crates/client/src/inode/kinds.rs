@@ -54,8 +54,8 @@ pub(crate) struct OpenState {
     pub(crate) write_opens: u32,
     /// When it was last closed after writing.
     pub(crate) closed_after_writing: Option<Moment>,
-    /// Who was first to open it since its cached data were last void (A4).
-    pub(crate) first_reader: Option<u32>,
+    /// Who was first to open it since its cached data were last void: cached data are its (A4).
+    pub(crate) first_user: Option<u32>,
     /// The name that it has until its last close, having been removed while it was open.
     pub(crate) silly: Option<SillyName>,
 }
@@ -109,6 +109,7 @@ impl Directory {
         }
         self.last_change += 1;
         let number = self.last_change;
+        self.listing = None;
         self.changing.push(Changing {
             number,
             name: name.into(),

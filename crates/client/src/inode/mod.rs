@@ -186,7 +186,7 @@ impl Inode {
         if !(absorbed.contents_changed && was_known) {
             return absorbed;
         }
-        facts.copies_void = facts.copies_void.wrapping_add(1);
+        facts.void_copies();
         if let Some(data) = self.data_if_any() {
             if data.pages_since().is_some() {
                 self.core.count(ClientCounter::DataInvalidated);
@@ -333,6 +333,16 @@ impl InodeFacts {
     pub(crate) fn can_be_served(&self, began: Moment, now: Moment, options: &CacheOptions) -> bool {
         let decision = decide_getattr(self.freshness(began, now, options), false, options);
         decision == curt_policy::attributes::GetattrDecision::Serve
+    }
+
+    /// Copies that others keep of the data are void, and nobody's data are cached.
+    pub(crate) fn void_copies(&mut self) {
+        self.copies_void = self.copies_void.wrapping_add(1);
+        if let Kept::File(file) = &mut self.kept
+            && file.opens == 0
+        {
+            file.first_user = None;
+        }
     }
 
     /// The contents' epoch, if what is known fits together.

@@ -200,6 +200,7 @@ impl Client {
         };
         if pass.pages.is_empty() {
             pass.label = label;
+            pass.ticket = Some(ticket);
         } else if pass.label.map(|first| first.epoch) != label.map(|label| label.epoch) {
             pass.label = None;
         }
@@ -208,13 +209,15 @@ impl Client {
             .counters
             .add(ClientCounter::ListingSuppressed, told_twice);
         let complete = pass.is_complete() && pass.is_whole && pass.told.is_none() && !pass.is_kept;
-        let listing = pass
-            .label
-            .filter(|_| complete)
-            .map(|label| (label, pass.pages.clone()));
+        let listing = pass.label.zip(pass.ticket).filter(|_| complete);
+        let pages = if listing.is_some() {
+            pass.pages.clone()
+        } else {
+            Vec::new()
+        };
         drop(pass);
-        if let Some((label, pages)) = listing {
-            self.keep_listing(inode, label, pages);
+        if let Some((label, first)) = listing {
+            self.keep_listing(inode, label, first, pages);
         }
         Position { page: index, name: 0 }
     }
@@ -264,17 +267,23 @@ impl Client {
     }
 
     /// Keeps a whole listing for those who list the directory while it does not change.
-    fn keep_listing(&self, inode: &Inode, label: NameLabel, pages: Vec<Arc<Page>>) {
+    fn keep_listing(&self, inode: &Inode, label: NameLabel, first: Ticket, pages: Vec<Arc<Page>>) {
         let names: usize = pages.iter().map(|page| page.names.len()).sum();
         let room = self.core.limits.listed_names;
         if names > NAMES_KEPT_MAX || self.listed_names.load(Relaxed).saturating_add(names) > room {
             return;
         }
         let listing = Arc::new(Listing::new(label, pages, &self.listed_names));
-        let former = match &mut inode.facts().kept {
+        let mut facts = inode.facts();
+        // A change of ours does not end the epoch, but its name may be missing in the pages that were read before it.
+        if !facts.state.is_undisturbed(first) {
+            return;
+        }
+        let former = match &mut facts.kept {
             Kept::Directory(directory) => directory.listing.replace(listing),
             Kept::Nothing | Kept::Link(_) | Kept::File(_) => None,
         };
+        drop(facts);
         drop(former);
     }
 }

@@ -129,6 +129,3 @@ impl Client {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

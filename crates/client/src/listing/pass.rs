@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use curt_policy::NameLabel;
+use curt_policy::{NameLabel, Ticket};
 use curt_proto::nfs3::CookieVerifier;
 
 use super::{NAMES_KEPT_MAX, Page};
@@ -34,6 +34,8 @@ pub(super) struct Pass {
     pub(super) size: u32,
     /// By what the first page was learned, as long as all others were learned by the same.
     pub(super) label: Option<NameLabel>,
+    /// Which changes of ours had been made when the first page was asked for.
+    pub(super) ticket: Option<Ticket>,
 }
 
 impl Pass {

@@ -246,7 +246,7 @@ impl Client {
         name: &[u8],
         send: impl FnOnce(&curt_proto::nfs3::FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
     ) -> Result<(Arc<Inode>, Ended), Errno> {
-        let (outcome, ended) = self.change_name(directory, name, || send(directory.handle()))?;
+        let (outcome, ended) = self.change_name(asked, directory, name, || send(directory.handle()))?;
         let created = match outcome {
             Ok(created) => created,
             // EEXIST proves that the name is there: what was kept of it is forgotten by now (N5).

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::NameChange;
+use super::{NameChange, prove_change};
 use crate::{
     api::Found,
     client::Client,
@@ -41,6 +41,7 @@ impl Client {
         }
         match answer.outcome {
             Ok(()) => {
+                prove_change(&asked, &directory, ended);
                 let label = self.learn_own(&directory, name, Some(&inode), ended);
                 self.found(&directory, &inode, label)
             }

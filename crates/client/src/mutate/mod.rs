@@ -12,7 +12,7 @@ mod rename;
 use std::sync::Arc;
 
 use curt_policy::{
-    Absorbed, Moment,
+    Absorbed, Moment, Rights,
     names::{Found as Said, learn_own},
 };
 use curt_proto::nfs3::Status;
@@ -97,10 +97,17 @@ impl Drop for NameChange<'_> {
     }
 }
 
+/// A change of a directory's names takes the rights to search and to modify it.
+pub(super) fn prove_change(asked: &Asked, directory: &Inode, ended: Ended) {
+    let rights = Rights::LOOKUP.with(Rights::MODIFY).with(Rights::EXTEND);
+    directory.prove(&asked.identity, rights, ended.sent_at);
+}
+
 impl Client {
     /// Does one change of `name`: sends, ends the change, and gives the result.
     pub(crate) fn change_name<T>(
         &self,
+        asked: &Asked,
         directory: &Arc<Inode>,
         name: &[u8],
         send: impl FnOnce() -> Result<Answer<T, Wcc>, CallError>,
@@ -108,6 +115,9 @@ impl Client {
         let change = NameChange::begin(self, directory, name);
         let answer = send().map_err(errno::of_call)?;
         let ended = change.end(&answer.about, self.core.moment(answer.sent_at));
+        if answer.outcome.is_ok() {
+            prove_change(asked, directory, ended);
+        }
         Ok((answer.outcome, ended))
     }
 
@@ -141,13 +151,7 @@ impl Client {
         status: Status,
         ended: Ended,
     ) -> Errno {
-        self.note_refusal(
-            asked,
-            directory,
-            status,
-            curt_policy::Rights::MODIFY,
-            ended.sent_at,
-        );
+        self.note_refusal(asked, directory, status, Rights::MODIFY, ended.sent_at);
         self.refused(directory, status)
     }
 }

@@ -44,7 +44,7 @@ impl Client {
         }
         let send = || v3::remove(&self.core.wire, asked.asker(), directory.handle(), name);
         let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
-        let (outcome, ended) = self.change_name(&directory, name, send)?;
+        let (outcome, ended) = self.change_name(&asked, &directory, name, send)?;
         match outcome {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
@@ -72,7 +72,7 @@ impl Client {
         }
         let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
         let send = || v3::rmdir(&self.core.wire, asked.asker(), directory.handle(), name);
-        let (outcome, ended) = self.change_name(&directory, name, send)?;
+        let (outcome, ended) = self.change_name(&asked, &directory, name, send)?;
         match outcome {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
@@ -178,7 +178,7 @@ impl Client {
             )
         };
         let name = silly.name.escape_ascii();
-        match self.change_name(&silly.directory, &silly.name, send) {
+        match self.change_name(&asked, &silly.directory, &silly.name, send) {
             Ok((Ok(()) | Err(Status::Noent), _)) => {
                 self.count(ClientCounter::SillyRemove);
                 note_removed(inode);

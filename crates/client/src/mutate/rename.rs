@@ -6,7 +6,7 @@ use curt_policy::ObjectKind;
 use rustix::io::Errno;
 
 use super::{
-    Ended, NameChange,
+    Ended, NameChange, prove_change,
     remove::{is_open, note_removed},
 };
 use crate::{
@@ -79,6 +79,8 @@ impl Client {
             self.refused_change(asked, from.0, status, ended_from);
             return Err(self.refused_change(asked, to.0, status, ended_to));
         }
+        prove_change(asked, from.0, ended_from);
+        prove_change(asked, to.0, ended_to);
         self.learn_renamed(from, to, moved.as_ref(), (ended_from, ended_to));
         if let Some(replaced) =
             replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))

@@ -1,0 +1,156 @@
+//! Copies one file from or to an NFSv3 server through the library, and says how fast it was.
+//!
+//!     transfer read  SERVER[:PORT] /EXPORT NAME
+//!     transfer write SERVER[:PORT] /EXPORT NAME BYTES
+//!
+//! With a port, NFS and MOUNT are both looked for there; without, the portmapper is asked.
+
+use std::{
+    error::Error,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_client::{
+    Behaviour, Caller, Client, Entry, Environment, MountedRoot, OpenFlags,
+    caller::Security,
+    data::DataOptions,
+    mounting::{self, ExportSource},
+    threads::{SystemClock, Threads},
+};
+use curt_rpc::client::{AddressFamily, Interrupt, NoEvents, PortSource, Server, TcpOptions};
+
+/// Bytes of one read or write.
+const STEP: usize = 1 << 20;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["read", server, export, name] => mount(server, export).and_then(|client| read(&client, name)),
+        ["write", server, export, name, bytes] => {
+            mount(server, export).and_then(|client| write(&client, name, bytes.parse()?))
+        }
+        _ => Err("usage: transfer read|write SERVER[:PORT] /EXPORT NAME [BYTES]".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
+    let (host, port) = match server.split_once(':') {
+        Some((host, port)) => (host, Some(port.parse()?)),
+        None => (server, None),
+    };
+    let security = Security::sys();
+    let root = rustix::process::geteuid().is_root();
+    let source = ExportSource {
+        path: export.as_bytes().to_vec(),
+        transport: TcpOptions {
+            reserved_port: root,
+            ..TcpOptions::new(Server::Name(host.to_owned()), PortSource::Fixed(0))
+        },
+        nfs_port: port,
+        mount_server: None,
+        mount_family: AddressFamily::Any,
+        mount_port: port,
+        credential: security.credential(&us()),
+        timeout: Duration::from_secs(10),
+    };
+    let clock = Arc::new(SystemClock);
+    let mounted = mounting::mount(&source, Arc::new(NoEvents), clock.clone(), &Interrupt::never())?;
+    let data = DataOptions {
+        read_size: mounting::transfer_size(None, mounted.limits.read_preferred, mounted.limits.read_max),
+        write_size: mounting::transfer_size(None, mounted.limits.write_preferred, mounted.limits.write_max),
+        ..DataOptions::default()
+    };
+    let behaviour = Behaviour {
+        data,
+        ..Behaviour::default()
+    };
+    let environment = Environment {
+        clock,
+        background: Arc::new(Threads::new(32)),
+        observer: None,
+    };
+    let root = MountedRoot {
+        handle: mounted.root,
+        limits: mounted.limits,
+        path_limits: mounted.path_limits,
+    };
+    Ok(Client::new(
+        &root,
+        mounted.wire,
+        security,
+        &behaviour,
+        &environment,
+    )?)
+}
+
+fn us() -> Caller {
+    let groups: Vec<u32> = rustix::process::getgroups()
+        .unwrap_or_default()
+        .iter()
+        .map(|gid| gid.as_raw())
+        .collect();
+    Caller::new(
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+        &groups,
+    )
+}
+
+fn read(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
+    let Entry::Positive(found) = client.lookup(&us(), client.root(), name.as_bytes())? else {
+        return Err(format!("{name}: no such file").into());
+    };
+    let began = Instant::now();
+    let file = client.open(&us(), found.id, OpenFlags::reading())?.file;
+    let mut buffer = vec![0; STEP];
+    let mut position = 0;
+    loop {
+        let count = client.read(&us(), &file, position, STEP)?.copy_to(&mut buffer);
+        if count == 0 {
+            break;
+        }
+        position += count as u64;
+    }
+    client.close(&us(), &file)?;
+    report("read", position, began, client);
+    Ok(())
+}
+
+fn write(client: &Client, name: &str, bytes: u64) -> Result<(), Box<dyn Error>> {
+    let flags = OpenFlags {
+        truncate: true,
+        ..OpenFlags::writing()
+    };
+    let began = Instant::now();
+    let (_, opened) = client.create(&us(), client.root(), name.as_bytes(), 0o644, flags)?;
+    let buffer: Vec<u8> = (0..=u8::MAX).cycle().take(STEP).collect();
+    let mut position = 0;
+    while position < bytes {
+        let step = usize::try_from(bytes - position).unwrap_or(STEP).min(STEP);
+        position += client.write(&us(), &opened.file, position, &buffer[..step])? as u64;
+    }
+    client.close(&us(), &opened.file)?;
+    report("written and on disk", position, began, client);
+    Ok(())
+}
+
+fn report(what: &str, bytes: u64, began: Instant, client: &Client) {
+    let seconds = began.elapsed().as_secs_f64();
+    // Sizes of files are far below 2^52: nothing is lost.
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    let rate = bytes as f64 / seconds / 1e6;
+    println!("{bytes} bytes {what} in {seconds:.3} s, {rate:.0} MB/s");
+    for (name, count) in client.counters().requests.iter().filter(|(_, count)| *count > 0) {
+        println!("{name:12} {count}");
+    }
+}

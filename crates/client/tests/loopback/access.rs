@@ -1,0 +1,204 @@
+//! Rights: the server's word, mode bits, and what they may not decide.
+
+use std::time::Duration;
+
+use curt_client::{Caller, OpenFlags, plan::SetAttributes};
+use curt_policy::{AccessMode, CacheOptions};
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::world::{World, root, user};
+
+fn by_bits() -> CacheOptions {
+    CacheOptions {
+        access: AccessMode::ModeBits,
+        ..CacheOptions::default()
+    }
+}
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    }
+}
+
+#[test]
+fn each_credential_is_asked_for_once_while_attributes_last() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let file = mounted.put(&root(), mounted.client.root(), "f", 0o640, b"x");
+    let set = SetAttributes {
+        uid: Some(1),
+        gid: Some(50),
+        ..SetAttributes::default()
+    };
+    mounted.client.setattr(&root(), file.id, &set).unwrap();
+    mounted.sent();
+    let may_read = |caller: &Caller| mounted.client.access(caller, file.id, 4);
+    assert_eq!(may_read(&user(1)), Ok(()));
+    assert_eq!(mounted.sent(), "ACCESS 1");
+    assert_eq!(may_read(&user(1)), Ok(()));
+    assert_eq!(mounted.sent(), "", "one answer fills all masks");
+    assert_eq!(mounted.client.access(&user(1), file.id, 2), Ok(()));
+    assert_eq!(mounted.client.access(&user(1), file.id, 1), Err(Errno::ACCESS));
+    assert_eq!(mounted.sent(), "", "nor is a young denial asked again");
+    assert_eq!(may_read(&user(2)), Err(Errno::ACCESS));
+    assert_eq!(
+        may_read(&Caller::new(2, 2, &[50])),
+        Ok(()),
+        "groups are part of the credential"
+    );
+    assert_eq!(mounted.sent(), "ACCESS 2");
+    assert_eq!(mounted.client.access(&user(3), file.id, 0), Ok(()));
+    assert_eq!(mounted.sent(), "", "F_OK asks nothing");
+}
+
+#[test]
+fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
+    let world = World::new();
+    let (one, two) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
+    let me = user(7);
+    let file = one.put(&root(), one.client.root(), "f", 0o600, b"x");
+    assert_eq!(one.client.access(&me, file.id, 4), Err(Errno::ACCESS));
+    one.sent();
+    for _ in 0..5 {
+        assert_eq!(one.client.access(&me, file.id, 4), Err(Errno::ACCESS));
+    }
+    assert_eq!(one.sent(), "");
+    world.pass(Duration::from_millis(1100));
+    assert_eq!(one.client.access(&me, file.id, 4), Err(Errno::ACCESS));
+    assert_eq!(one.sent(), "ACCESS 1");
+    assert_eq!(one.counter(ClientCounter::AccessDenyConfirmed), 1);
+    let found = two.lookup(&root(), two.client.root(), "f").unwrap();
+    two.client.setattr(&root(), found.id, &mode(0o644)).unwrap();
+    world.pass(Duration::from_millis(1100));
+    assert_eq!(
+        one.client.access(&me, file.id, 4),
+        Ok(()),
+        "a denial is never the last word"
+    );
+    assert_eq!(one.counter(ClientCounter::AccessDenyOverturned), 1);
+}
+
+#[test]
+fn noaccesscheck_asks_only_to_confirm_denials() {
+    let world = World::new();
+    let mounted = world.mount(by_bits());
+    let me = user(1000);
+    let top = mounted.client.root();
+    let open = mounted.put(&me, top, "open", 0o644, b"x");
+    let closed = mounted.put(&root(), top, "closed", 0o600, b"x");
+    world.seconds(1);
+    mounted.cat(&me, open.id).unwrap();
+    let sent = mounted.sent();
+    assert!(!sent.contains("ACCESS"), "{sent}");
+    assert!(mounted.counter(ClientCounter::AccessLocalAllow) > 0);
+    assert_eq!(mounted.cat(&me, closed.id), Err(Errno::ACCESS));
+    assert_eq!(mounted.sent(), "ACCESS 1", "a denial by mode bits is confirmed");
+    assert_eq!(mounted.counter(ClientCounter::AccessLocalDeny), 1);
+    assert_eq!(mounted.counter(ClientCounter::AccessDenyConfirmed), 1);
+    assert_eq!(mounted.cat(&me, closed.id), Err(Errno::ACCESS));
+    assert!(!mounted.sent().contains("ACCESS"), "once a second is enough");
+    assert_eq!(mounted.client.access(&root(), closed.id, 4), Ok(()));
+    assert_eq!(mounted.sent(), "ACCESS 1", "uid 0 is never judged by mode bits");
+}
+
+#[test]
+fn data_that_another_credential_fetched_take_one_word_of_the_server() {
+    let world = World::new();
+    let mounted = world.mount(by_bits());
+    let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"x");
+    world.seconds(4);
+    mounted.teach_time(&world);
+    mounted.cat(&user(1), file.id).unwrap();
+    mounted.sent();
+    mounted.cat(&user(1), file.id).unwrap();
+    assert_eq!(mounted.sent(), "GETATTR 1");
+    mounted.cat(&user(2), file.id).unwrap();
+    assert_eq!(
+        mounted.sent(),
+        "ACCESS 1",
+        "A4: mode bits may not open what another one fetched"
+    );
+    assert_eq!(
+        mounted.counter(ClientCounter::AccessDataCheck),
+        2,
+        "user 1 read what root had written"
+    );
+    mounted.cat(&user(2), file.id).unwrap();
+    assert_eq!(mounted.sent(), "GETATTR 1", "once");
+}
+
+#[test]
+fn execve_needs_to_execute_and_not_to_read() {
+    let world = World::new();
+    for cache in [CacheOptions::default(), by_bits()] {
+        let mounted = world.mount(cache);
+        let top = mounted.client.root();
+        let name = format!("{:?}", cache.access);
+        let tool = mounted.put(&root(), top, &format!("tool{name}"), 0o711, b"#!");
+        let text = mounted.put(&root(), top, &format!("text{name}"), 0o644, b"hi");
+        let run = |id| {
+            let flags = OpenFlags {
+                execute: true,
+                ..OpenFlags::reading()
+            };
+            mounted
+                .client
+                .open(&user(5), id, flags)
+                .map(|opened| mounted.client.release(&opened.file))
+        };
+        assert_eq!(run(tool.id), Ok(()));
+        assert_eq!(run(text.id), Err(Errno::ACCESS));
+        assert_eq!(mounted.cat(&user(5), tool.id), Err(Errno::ACCESS));
+        assert_eq!(mounted.cat(&user(5), text.id).unwrap(), b"hi");
+    }
+}
+
+#[test]
+fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
+    let world = World::new();
+    for cache in [CacheOptions::default(), by_bits()] {
+        let mounted = world.mount(cache);
+        let name = format!("private{:?}", cache.access);
+        let private = mounted
+            .client
+            .mkdir(&user(1), mounted.client.root(), name.as_bytes(), 0o700)
+            .unwrap();
+        mounted.put(&user(1), private.id, "secret", 0o644, b"x");
+        assert!(mounted.lookup(&user(1), private.id, "secret").is_ok());
+        assert_eq!(
+            mounted.lookup(&user(2), private.id, "secret").map(|_| ()),
+            Err(Errno::ACCESS)
+        );
+        assert_eq!(
+            mounted.lookup(&user(2), private.id, "missing").map(|_| ()),
+            Err(Errno::ACCESS)
+        );
+        assert!(mounted.client.opendir(&user(2), private.id).is_err());
+    }
+}
+
+#[test]
+fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
+    // A server that squashes nobody lets the owner read whatever the bits say; here the owner has no bits at all.
+    let world = World::new();
+    let mounted = world.mount(by_bits());
+    let me = user(9);
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o044, b"x");
+    mounted.sent();
+    let before = mounted.client.access(&me, file.id, 4);
+    let asked = mounted.sent();
+    assert!(asked.contains("ACCESS 1"), "{asked}");
+    assert_eq!(before, Err(Errno::ACCESS), "the server judges as the bits do");
+    mounted.client.setattr(&me, file.id, &mode(0o644)).unwrap();
+    assert_eq!(
+        mounted.client.access(&me, file.id, 4),
+        Ok(()),
+        "a new mode is judged anew"
+    );
+}

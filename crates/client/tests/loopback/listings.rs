@@ -1,0 +1,242 @@
+//! Listing: from memory, with attributes, on from any place, and over a server that forgets its cookies.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use curt_client::{Behaviour, InodeId, Listener, OpenDirectory};
+use curt_policy::{CacheOptions, PlusMode};
+use curt_proto::nfs3;
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, World, root};
+
+/// A directory of `count` files that was made an hour ago.
+fn filled(world: &World, count: usize) {
+    let maker = world.mount(CacheOptions::default());
+    let directory = maker
+        .client
+        .mkdir(&root(), maker.client.root(), b"d", 0o777)
+        .unwrap();
+    for number in 0..count {
+        maker
+            .client
+            .make_file(
+                &root(),
+                directory.id,
+                format!("file{number:05}").as_bytes(),
+                0o644,
+            )
+            .unwrap();
+    }
+    world.seconds(3600);
+}
+
+fn directory(mounted: &Mounted) -> InodeId {
+    mounted.lookup(&root(), mounted.client.root(), "d").unwrap().id
+}
+
+/// Reads names from `cookie` on, at most `room`; gives them and where the listing goes on.
+fn read(
+    mounted: &Mounted,
+    open: &OpenDirectory,
+    cookie: u64,
+    room: usize,
+    plus: bool,
+) -> Result<(Vec<String>, u64, usize), Errno> {
+    let (mut names, mut next, mut found) = (Vec::new(), cookie, 0);
+    let mut listener = |entry: &curt_client::DirEntry<'_>| {
+        if names.len() == room {
+            return Listener::Full;
+        }
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        next = entry.cookie;
+        found += usize::from(entry.found.is_some());
+        Listener::Took
+    };
+    mounted
+        .client
+        .readdir(&root(), open, cookie, plus, &mut listener)?;
+    Ok((names, next, found))
+}
+
+fn read_all(mounted: &Mounted, open: &OpenDirectory, room: usize) -> Result<Vec<String>, Errno> {
+    let (mut all, mut cookie) = (Vec::new(), 0);
+    loop {
+        let (names, next, _) = read(mounted, open, cookie, room, false)?;
+        if names.is_empty() {
+            all.retain(|name| name != "." && name != "..");
+            return Ok(all);
+        }
+        all.extend(names);
+        cookie = next;
+    }
+}
+
+fn expected(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("file{number:05}")).collect()
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
+
+#[test]
+fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
+    let world = World::new();
+    filled(&world, 50);
+    let mounted = world.mount(CacheOptions::default());
+    mounted.teach_time(&world);
+    let id = directory(&mounted);
+    mounted.sent();
+    let open = mounted.client.opendir(&root(), id).unwrap();
+    assert_eq!(mounted.sent(), "ACCESS 1");
+    assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), expected(50));
+    assert_eq!(mounted.sent(), "READDIRPLUS 1");
+    for name in expected(50) {
+        let found = mounted.lookup(&root(), id, &name).unwrap();
+        mounted.client.getattr(&root(), found.id).unwrap();
+    }
+    assert_eq!(mounted.sent(), "", "the listing taught names and attributes");
+    for _ in 0..3 {
+        assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), expected(50));
+    }
+    assert_eq!(mounted.sent(), "");
+    world.seconds(31);
+    assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), expected(50));
+    assert_eq!(mounted.sent(), "GETATTR 1");
+    assert!(mounted.counter(ClientCounter::ListingCached) >= 4);
+}
+
+#[test]
+fn a_listing_after_a_change_asks_again() {
+    let world = World::new();
+    filled(&world, 3);
+    let mounted = world.mount(CacheOptions::default());
+    let id = directory(&mounted);
+    let open = mounted.client.opendir(&root(), id).unwrap();
+    read_all(&mounted, &open, 100).unwrap();
+    mounted.client.unlink(&root(), id, b"file00001").unwrap();
+    assert_eq!(
+        sorted(read_all(&mounted, &open, 100).unwrap()),
+        ["file00000", "file00002"]
+    );
+    let other = world.mount(CacheOptions::default());
+    other.put(&root(), directory(&other), "new", 0o644, b"");
+    let open = mounted.client.opendir(&root(), id).unwrap();
+    assert_eq!(
+        sorted(read_all(&mounted, &open, 100).unwrap()),
+        ["file00000", "file00002", "new"]
+    );
+}
+
+#[test]
+fn a_listing_with_lookups_gives_what_lookups_would_and_holds_them() {
+    let world = World::new();
+    filled(&world, 20);
+    let mounted = world.mount(CacheOptions::default());
+    let id = directory(&mounted);
+    let open = mounted.client.opendir(&root(), id).unwrap();
+    let (names, _, found) = read(&mounted, &open, 0, 1000, true).unwrap();
+    assert_eq!((names.len(), found), (22, 20), "neither . nor .. are looked up");
+    mounted.sent();
+    assert_eq!(read(&mounted, &open, 0, 5, true).unwrap().2, 3);
+    assert_eq!(mounted.sent(), "");
+}
+
+#[test]
+fn a_listing_goes_on_from_any_cookie_without_starting_again() {
+    let world = World::new();
+    filled(&world, 3000);
+    let mounted = world.mount(CacheOptions::default());
+    let id = directory(&mounted);
+    let open = mounted.client.opendir(&root(), id).unwrap();
+    assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), expected(3000));
+    let (_, middle, _) = read(&mounted, &open, 0, 1500, false).unwrap();
+    let (tail, _, _) = read(&mounted, &open, middle, 3, false).unwrap();
+    mounted.sent();
+    // Another open directory, which never read the beginning.
+    let other = mounted.client.opendir(&root(), id).unwrap();
+    mounted.sent();
+    assert_eq!(read(&mounted, &other, middle, 3, false).unwrap().0, tail);
+    let sent = mounted.sent();
+    assert!(sent.starts_with("READDIR"), "{sent}");
+    assert_eq!(mounted.counter(ClientCounter::ListingRestart), 0);
+}
+
+#[test]
+fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
+    let world = World::new();
+    filled(&world, 4000);
+    let mounted = world.mount(CacheOptions::default());
+    let open = mounted.client.opendir(&root(), directory(&mounted)).unwrap();
+    read_all(&mounted, &open, 500).unwrap();
+    let plus = mounted.counter(ClientCounter::ListingPlus);
+    assert!(
+        plus >= 1 && mounted.counter(ClientCounter::ListingPlain) >= 1,
+        "{plus}"
+    );
+    let never = world.mount(CacheOptions {
+        plus: PlusMode::Never,
+        ..CacheOptions::default()
+    });
+    let open = never.client.opendir(&root(), directory(&never)).unwrap();
+    read_all(&never, &open, 500).unwrap();
+    assert_eq!(never.counter(ClientCounter::ListingPlus), 0);
+}
+
+/// Refuses every cookie but the first while it is told to.
+struct Forgetful {
+    next: Arc<dyn Transport>,
+    forgets: AtomicBool,
+    always: bool,
+}
+
+impl Transport for Forgetful {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        let listing = [
+            nfs3::Procedure::Readdir.number(),
+            nfs3::Procedure::ReaddirPlus.number(),
+        ];
+        if listing.contains(&request.procedure) {
+            let mut arguments = Vec::new();
+            curt_xdr::Encode::encode(request.arguments, &mut arguments);
+            let handle = u32::from_be_bytes(*arguments.first_chunk().unwrap()) as usize;
+            let cookie = &arguments[4 + handle.next_multiple_of(4)..][..8];
+            if cookie != [0; 8] && self.forgets.load(Relaxed) {
+                self.forgets.store(self.always, Relaxed);
+                let mut results = nfs3::Status::BadCookie.number().to_be_bytes().to_vec();
+                results.extend([0; 4]);
+                return Ok(Reply::from_results(results));
+            }
+        }
+        self.next.call(request, interrupt)
+    }
+}
+
+#[test]
+fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
+    for always in [false, true] {
+        let world = World::new();
+        filled(&world, 2000);
+        let forgetful = Arc::new(Forgetful {
+            next: world.way(),
+            forgets: true.into(),
+            always,
+        });
+        let mounted = world.mount_over(Behaviour::default(), forgetful);
+        let open = mounted.client.opendir(&root(), directory(&mounted)).unwrap();
+        let read = read_all(&mounted, &open, 13);
+        if always {
+            assert_eq!(read, Err(Errno::IO), "a second refusal is an error, no loop");
+        } else {
+            assert_eq!(sorted(read.unwrap()), expected(2000), "each name once");
+            assert!(mounted.counter(ClientCounter::ListingSuppressed) > 0);
+        }
+        assert_eq!(mounted.counter(ClientCounter::ListingRestart), 1);
+    }
+}

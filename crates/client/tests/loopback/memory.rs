@@ -1,0 +1,46 @@
+//! How much memory known names take.
+
+use curt_client::{Behaviour, Limits};
+use curt_policy::CacheOptions;
+
+use crate::world::{World, root};
+
+#[test]
+fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them() {
+    let world = World::new();
+    let maker = world.mount(CacheOptions::default());
+    let me = root();
+    for number in 0..300 {
+        maker
+            .client
+            .make_file(&me, maker.client.root(), format!("f{number}").as_bytes(), 0o644)
+            .unwrap();
+    }
+    world.seconds(3600);
+    let limits = Limits {
+        names: 100,
+        ..Limits::default()
+    };
+    let mounted = world.mount_with(Behaviour {
+        limits,
+        ..Behaviour::default()
+    });
+    let mut held = Vec::new();
+    for number in 0..300 {
+        let found = mounted
+            .lookup(&me, mounted.client.root(), &format!("f{number}"))
+            .unwrap();
+        if number < 10 {
+            held.push(found);
+        } else {
+            mounted.client.forget(found.id, 1);
+        }
+    }
+    let (objects, present, _) = mounted.client.known();
+    assert_eq!(present, 100);
+    assert_eq!(objects, 1 + 10 + 100, "the root, what is held, and what is named");
+    for found in held {
+        assert!(mounted.client.getattr(&me, found.id).is_ok());
+        mounted.client.forget(found.id, 1);
+    }
+}

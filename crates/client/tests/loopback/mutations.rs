@@ -1,0 +1,339 @@
+//! Making, removing, renaming, linking; files removed while open.
+
+use curt_client::{
+    InodeId, Listener, OpenFlags, RenameMode,
+    plan::{Device, Kind, Node, SetAttributes, SetTime, Timestamp},
+};
+use curt_policy::CacheOptions;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, World, root, user};
+
+pub(crate) fn list(mounted: &Mounted, directory: InodeId) -> Vec<String> {
+    let open = mounted.client.opendir(&root(), directory).unwrap();
+    let mut names = Vec::new();
+    let mut listener = |entry: &curt_client::DirEntry<'_>| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        Listener::Took
+    };
+    mounted
+        .client
+        .readdir(&root(), &open, 0, false, &mut listener)
+        .unwrap();
+    names.retain(|name| name != "." && name != "..");
+    names.sort();
+    names
+}
+
+#[test]
+fn create_opens_what_it_made_and_asks_nothing_more() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = user(1000);
+    mounted.sent();
+    let (found, opened) = mounted
+        .client
+        .create(&me, mounted.client.root(), b"f", 0o200, OpenFlags::writing())
+        .unwrap();
+    assert_eq!(mounted.sent(), "CREATE 1");
+    assert_eq!(found.attributes.mode, 0o200);
+    assert_eq!(found.attributes.uid, 1000);
+    mounted.client.write(&me, &opened.file, 0, b"x").unwrap();
+    mounted.client.close(&me, &opened.file).unwrap();
+    assert_eq!(
+        mounted.lookup(&me, mounted.client.root(), "f").unwrap().id,
+        found.id
+    );
+}
+
+#[test]
+fn exclusive_create_refuses_what_is_there_and_sets_the_mode_of_what_is_not() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = user(1000);
+    let flags = OpenFlags {
+        exclusive: true,
+        ..OpenFlags::writing()
+    };
+    mounted.sent();
+    let (found, _open) = mounted
+        .client
+        .create(&me, mounted.client.root(), b"f", 0o640, flags)
+        .unwrap();
+    assert_eq!(mounted.sent(), "SETATTR 1 CREATE 1");
+    let stat = mounted.client.getattr(&me, found.id).unwrap().attributes;
+    assert_eq!(stat.mode, 0o640);
+    assert!(
+        stat.mtime.seconds > 1_600_000_000,
+        "the verifier in the times is gone"
+    );
+    let again = mounted
+        .client
+        .create(&me, mounted.client.root(), b"f", 0o640, flags)
+        .map(|_| ());
+    assert_eq!(again, Err(Errno::EXIST));
+}
+
+#[test]
+fn create_of_what_somebody_else_made_opens_that_and_leaves_its_mode() {
+    let world = World::new();
+    let (one, two) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
+    let me = user(1000);
+    assert!(one.lookup(&me, one.client.root(), "f").is_err());
+    two.put(&me, two.client.root(), "f", 0o600, b"theirs");
+    let flags = OpenFlags::writing();
+    let (found, opened) = one
+        .client
+        .create(&me, one.client.root(), b"f", 0o666, flags)
+        .unwrap();
+    assert_eq!(found.attributes.mode, 0o600);
+    assert_eq!(
+        one.client.read(&me, &opened.file, 0, 10).unwrap().to_vec(),
+        b"theirs"
+    );
+}
+
+#[test]
+fn every_kind_of_object_can_be_made_and_removed() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let client = &mounted.client;
+    let top = client.root();
+    let device = Device { major: 1, minor: 3 };
+    let made = [
+        (
+            "directory",
+            client.mkdir(&me, top, b"directory", 0o755).unwrap(),
+            Kind::Directory,
+        ),
+        (
+            "link",
+            client.symlink(&me, top, b"link", b"where/to").unwrap(),
+            Kind::Symlink,
+        ),
+        (
+            "fifo",
+            client.mknod(&me, top, b"fifo", Node::Fifo, 0o600).unwrap(),
+            Kind::Fifo,
+        ),
+        (
+            "socket",
+            client.mknod(&me, top, b"socket", Node::Socket, 0o600).unwrap(),
+            Kind::Socket,
+        ),
+        (
+            "null",
+            client
+                .mknod(&me, top, b"null", Node::Character(device), 0o600)
+                .unwrap(),
+            Kind::Character,
+        ),
+        (
+            "disk",
+            client
+                .mknod(&me, top, b"disk", Node::Block(device), 0o600)
+                .unwrap(),
+            Kind::Block,
+        ),
+        (
+            "file",
+            client.make_file(&me, top, b"file", 0o600).unwrap(),
+            Kind::Regular,
+        ),
+    ];
+    let mut names: Vec<_> = made.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    names.sort();
+    assert_eq!(list(&mounted, top), names);
+    for (name, found, kind) in made {
+        assert_eq!(found.attributes.kind, kind, "{name}");
+        match kind {
+            Kind::Directory => client.rmdir(&me, top, name.as_bytes()).unwrap(),
+            Kind::Character | Kind::Block => {
+                assert_eq!(found.attributes.device, device);
+                client.unlink(&me, top, name.as_bytes()).unwrap();
+            }
+            Kind::Regular | Kind::Symlink | Kind::Socket | Kind::Fifo => {
+                client.unlink(&me, top, name.as_bytes()).unwrap();
+            }
+        }
+    }
+    assert!(list(&mounted, top).is_empty());
+}
+
+#[test]
+fn a_links_text_is_read_once() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let link = mounted
+        .client
+        .symlink(&root(), mounted.client.root(), b"l", b"where")
+        .unwrap();
+    mounted.sent();
+    for _ in 0..3 {
+        assert_eq!(&*mounted.client.readlink(&root(), link.id).unwrap(), b"where");
+    }
+    assert_eq!(mounted.sent(), "READLINK 1");
+    world.seconds(5);
+    assert_eq!(&*mounted.client.readlink(&root(), link.id).unwrap(), b"where");
+    assert_eq!(mounted.sent(), "GETATTR 1");
+}
+
+#[test]
+fn a_file_removed_while_open_lives_until_its_last_close() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let top = mounted.client.root();
+    let file = mounted.put(&me, top, "f", 0o644, b"still here");
+    let first = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let second = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    mounted.client.unlink(&me, top, b"f").unwrap();
+    assert!(mounted.lookup(&me, top, "f").is_err());
+    let names = list(&mounted, top);
+    assert_eq!(names.len(), 1);
+    assert!(names[0].starts_with(".nfs"), "{names:?}");
+    assert_eq!(
+        mounted.client.unlink(&me, top, names[0].as_bytes()),
+        Err(Errno::BUSY)
+    );
+    assert_eq!(
+        mounted.client.read(&me, &first.file, 0, 100).unwrap().to_vec(),
+        b"still here"
+    );
+    mounted.client.close(&me, &first.file).unwrap();
+    assert_eq!(list(&mounted, top).len(), 1);
+    mounted.client.close(&me, &second.file).unwrap();
+    assert!(list(&mounted, top).is_empty());
+    assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
+    assert_eq!(mounted.counter(ClientCounter::SillyRemove), 1);
+    mounted.client.release(&second.file);
+    assert_eq!(
+        mounted.counter(ClientCounter::SillyRemove),
+        1,
+        "releasing twice does nothing"
+    );
+}
+
+#[test]
+fn a_file_replaced_while_open_lives_until_its_last_close() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let top = mounted.client.root();
+    let old = mounted.put(&me, top, "f", 0o644, b"old");
+    mounted.put(&me, top, "g", 0o644, b"new");
+    let opened = mounted.client.open(&me, old.id, OpenFlags::reading()).unwrap();
+    mounted
+        .client
+        .rename(&me, (top, b"g"), (top, b"f"), RenameMode::Replace)
+        .unwrap();
+    assert_eq!(
+        mounted.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(),
+        b"old"
+    );
+    let new = mounted.lookup(&me, top, "f").unwrap();
+    assert_eq!(mounted.cat(&me, new.id).unwrap(), b"new");
+    mounted.client.close(&me, &opened.file).unwrap();
+    assert_eq!(list(&mounted, top), ["f"]);
+}
+
+#[test]
+fn rename_moves_and_replaces_and_keeps_what_is_known() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let top = mounted.client.root();
+    let directory = mounted.client.mkdir(&me, top, b"d", 0o755).unwrap().id;
+    let file = mounted.put(&me, top, "f", 0o644, b"x");
+    mounted.sent();
+    mounted
+        .client
+        .rename(&me, (top, b"f"), (directory, b"g"), RenameMode::Replace)
+        .unwrap();
+    assert_eq!(mounted.sent(), "RENAME 1");
+    assert!(mounted.lookup(&me, top, "f").is_err());
+    assert_eq!(mounted.lookup(&me, directory, "g").unwrap().id, file.id);
+    assert_eq!(mounted.sent(), "");
+    for mode in [RenameMode::NoReplace, RenameMode::Exchange] {
+        let refused = mounted.client.rename(&me, (directory, b"g"), (top, b"h"), mode);
+        assert_eq!(refused, Err(Errno::INVAL));
+    }
+    mounted.client.mkdir(&me, top, b"full", 0o755).unwrap();
+    let full = mounted.lookup(&me, top, "full").unwrap().id;
+    mounted.put(&me, full, "x", 0o644, b"");
+    let refused = mounted
+        .client
+        .rename(&me, (top, b"d"), (top, b"full"), RenameMode::Replace);
+    assert_eq!(refused, Err(Errno::NOTEMPTY));
+}
+
+#[test]
+fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let top = mounted.client.root();
+    let file = mounted.put(&me, top, "a", 0o644, b"x");
+    let linked = mounted.client.link(&me, file.id, top, b"b").unwrap();
+    assert_eq!((linked.id, linked.attributes.links), (file.id, 2));
+    mounted
+        .client
+        .rename(&me, (top, b"a"), (top, b"b"), RenameMode::Replace)
+        .unwrap();
+    assert!(mounted.lookup(&me, top, "a").is_ok());
+    assert!(mounted.lookup(&me, top, "b").is_ok());
+    mounted.client.unlink(&me, top, b"a").unwrap();
+    assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.links, 1);
+    assert_eq!(mounted.cat(&me, file.id).unwrap(), b"x");
+}
+
+#[test]
+fn setattr_sets_and_is_believed() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"0123456789");
+    mounted.sent();
+    let time = Timestamp {
+        seconds: 1_000_000,
+        nanoseconds: 5,
+    };
+    let set = SetAttributes {
+        mode: Some(0o600),
+        uid: Some(5),
+        gid: Some(6),
+        size: Some(4),
+        atime: SetTime::Time(time),
+        mtime: SetTime::Time(time),
+    };
+    let stat = mounted.client.setattr(&me, file.id, &set).unwrap().attributes;
+    assert_eq!((stat.mode, stat.uid, stat.gid, stat.size), (0o600, 5, 6, 4));
+    assert_eq!((stat.atime, stat.mtime), (time, time));
+    mounted.client.getattr(&me, file.id).unwrap();
+    assert_eq!(mounted.sent(), "SETATTR 1", "the reply says it all");
+    assert_eq!(mounted.cat(&me, file.id).unwrap(), b"0123");
+    let refused = mounted.client.setattr(&user(77), file.id, &set).map(|_| ());
+    assert_eq!(refused, Err(Errno::PERM));
+}
+
+#[test]
+fn space_is_asked_for_at_most_once_a_second() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    mounted.sent();
+    let top = mounted.client.root();
+    let first = mounted.client.statfs(&root(), top).unwrap();
+    assert!(first.blocks > 0 && first.name_max == 255);
+    mounted.client.statfs(&root(), top).unwrap();
+    assert_eq!(mounted.sent(), "FSSTAT 1");
+    world.seconds(2);
+    mounted.client.statfs(&root(), top).unwrap();
+    assert_eq!(mounted.sent(), "FSSTAT 1");
+    assert_eq!(mounted.client.last_statistics(), Some(first));
+    assert_eq!(mounted.sent(), "");
+}

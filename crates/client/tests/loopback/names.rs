@@ -1,0 +1,263 @@
+//! The DentryCache against a server: missing and present names, their directory's changes, the racy guard, `.` and `..`.
+
+use std::time::Duration;
+
+use curt_client::InodeId;
+use curt_policy::{CacheOptions, LookupCache};
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, World, root, user};
+
+/// A directory with one file that was made an hour ago, and a fresh client of it.
+fn old_directory(world: &World, cache: CacheOptions) -> (Mounted, InodeId) {
+    let maker = world.mount(CacheOptions::default());
+    let directory = maker
+        .client
+        .mkdir(&root(), maker.client.root(), b"d", 0o777)
+        .unwrap();
+    maker.put(&root(), directory.id, "there", 0o644, b"x");
+    world.seconds(3600);
+    let mounted = world.mount(cache);
+    mounted.teach_time(world);
+    let found = mounted.lookup(&root(), mounted.client.root(), "d").unwrap();
+    mounted.sent();
+    (mounted, found.id)
+}
+
+#[test]
+fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let me = root();
+    for _ in 0..10 {
+        assert_eq!(
+            mounted.lookup(&me, directory, "missing").map(|_| ()),
+            Err(Errno::NOENT)
+        );
+    }
+    assert_eq!(mounted.sent(), "LOOKUP 1");
+    assert_eq!(mounted.counter(ClientCounter::NegHit), 9);
+    world.seconds(31);
+    for name in ["missing", "missing", "there", "there"] {
+        let _ = mounted.lookup(&me, directory, name);
+    }
+    assert_eq!(
+        mounted.sent(),
+        "GETATTR 1 LOOKUP 1",
+        "the directory once, and the new name once"
+    );
+    world.seconds(50);
+    let _ = mounted.lookup(&me, directory, "missing");
+    assert_eq!(mounted.sent(), "LOOKUP 1", "negnametimeo has passed");
+}
+
+#[test]
+fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let me = root();
+    let _ = mounted.lookup(&me, directory, "new");
+    let _ = mounted.lookup(&me, directory, "other");
+    let there = world.mount(CacheOptions::default());
+    let found = there.lookup(&me, there.client.root(), "d").unwrap();
+    there.put(&me, found.id, "new", 0o644, b"");
+    mounted.sent();
+    assert!(
+        mounted.lookup(&me, directory, "new").is_err(),
+        "within acdirmin the old answer stands"
+    );
+    world.seconds(31);
+    assert!(mounted.lookup(&me, directory, "new").is_ok());
+    assert_eq!(mounted.sent(), "GETATTR 1 LOOKUP 1");
+    let _ = mounted.lookup(&me, directory, "other");
+    assert_eq!(
+        mounted.sent(),
+        "LOOKUP 1",
+        "all names of the directory are void, in one step"
+    );
+}
+
+#[test]
+fn own_creates_and_removes_are_known_without_asking() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let me = root();
+    let _ = mounted.lookup(&me, directory, "a");
+    let _ = mounted.lookup(&me, directory, "b");
+    mounted.put(&me, directory, "a", 0o644, b"");
+    mounted.sent();
+    assert!(mounted.lookup(&me, directory, "a").is_ok());
+    assert!(mounted.lookup(&me, directory, "b").is_err());
+    assert_eq!(
+        mounted.sent(),
+        "",
+        "the server proved that nobody else came between"
+    );
+    mounted.client.unlink(&me, directory, b"a").unwrap();
+    assert_eq!(mounted.sent(), "REMOVE 1");
+    assert!(mounted.lookup(&me, directory, "a").is_err());
+    assert!(mounted.lookup(&me, directory, "b").is_err());
+    mounted.client.mkdir(&me, directory, b"a", 0o755).unwrap();
+    assert!(mounted.lookup(&me, directory, "a").is_ok());
+    assert_eq!(mounted.sent(), "MKDIR 1");
+}
+
+#[test]
+fn eexist_is_proof_and_create_never_believes_a_missing_name() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let me = root();
+    let _ = mounted.lookup(&me, directory, "x");
+    let there = world.mount(CacheOptions::default());
+    let found = there.lookup(&me, there.client.root(), "d").unwrap();
+    there.client.mkdir(&me, found.id, b"x", 0o755).unwrap();
+    assert_eq!(
+        mounted.client.mkdir(&me, directory, b"x", 0o755).map(|_| ()),
+        Err(Errno::EXIST)
+    );
+    assert!(mounted.lookup(&me, directory, "x").is_ok());
+}
+
+#[test]
+fn lookupcache_and_the_name_options_turn_names_off() {
+    let asked = |cache: CacheOptions| {
+        let world = World::new();
+        let (mounted, directory) = old_directory(&world, cache);
+        for _ in 0..3 {
+            let _ = mounted.lookup(&root(), directory, "missing");
+            let _ = mounted.lookup(&root(), directory, "there");
+        }
+        mounted.sent()
+    };
+    let default = CacheOptions::default();
+    assert_eq!(asked(default), "LOOKUP 2");
+    assert_eq!(
+        asked(CacheOptions {
+            names: LookupCache::Positive,
+            ..default
+        }),
+        "LOOKUP 4"
+    );
+    assert_eq!(
+        asked(CacheOptions {
+            names: LookupCache::None,
+            ..default
+        }),
+        "LOOKUP 6"
+    );
+    assert_eq!(
+        asked(CacheOptions {
+            missing_name_lifetime: Duration::ZERO,
+            ..default
+        }),
+        "LOOKUP 4"
+    );
+    assert_eq!(
+        asked(CacheOptions {
+            name_lifetime: Duration::ZERO,
+            ..default
+        }),
+        "LOOKUP 4"
+    );
+}
+
+#[test]
+fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
+    // The server's clock has steps of 10 ms: two changes within one leave the same stamp.
+    let world = World::with_time_step(Duration::from_millis(10));
+    let there = world.mount(CacheOptions::default());
+    let me = root();
+    let made = there.client.mkdir(&me, there.client.root(), b"d", 0o777).unwrap();
+    let mounted = world.mount(CacheOptions::default());
+    let directory = mounted.lookup(&me, mounted.client.root(), "d").unwrap().id;
+    there.put(&me, made.id, "one", 0o644, b"");
+    assert!(mounted.lookup(&me, directory, "two").is_err());
+    there.put(&me, made.id, "two", 0o644, b"");
+    world.seconds(1);
+    assert!(
+        mounted.lookup(&me, directory, "two").is_ok(),
+        "the stamp alone would have hidden it"
+    );
+    assert!(mounted.counter(ClientCounter::NegRacyRequery) >= 1);
+}
+
+#[test]
+fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let me = root();
+    let top = mounted.client.root();
+    let inner = mounted.client.mkdir(&me, directory, b"inner", 0o755).unwrap();
+    mounted.sent();
+    assert_eq!(mounted.lookup(&me, top, "..").unwrap().id, top);
+    assert_eq!(mounted.lookup(&me, inner.id, ".").unwrap().id, inner.id);
+    assert_eq!(mounted.lookup(&me, inner.id, "..").unwrap().id, directory);
+    assert_eq!(mounted.lookup(&me, directory, "..").unwrap().id, top);
+    let sent = mounted.sent();
+    assert!(!sent.contains("LOOKUP"), "{sent}");
+    mounted
+        .client
+        .rename(
+            &me,
+            (directory, b"inner"),
+            (top, b"moved"),
+            curt_client::RenameMode::Replace,
+        )
+        .unwrap();
+    assert_eq!(mounted.lookup(&me, inner.id, "..").unwrap().id, top);
+}
+
+#[test]
+fn probing_random_names_drives_out_no_present_one() {
+    let world = World::new();
+    let limits = curt_client::Limits {
+        missing_names: 100,
+        missing_names_per_directory: 50,
+        ..Default::default()
+    };
+    let maker = world.mount(CacheOptions::default());
+    let me = root();
+    for number in 0..20 {
+        maker.put(&me, maker.client.root(), &format!("file{number}"), 0o644, b"");
+    }
+    world.seconds(3600);
+    let mounted = world.mount_with(curt_client::Behaviour {
+        limits,
+        ..Default::default()
+    });
+    mounted.teach_time(&world);
+    let top = mounted.client.root();
+    for number in 0..20 {
+        mounted.lookup(&me, top, &format!("file{number}")).unwrap();
+    }
+    for number in 0..500 {
+        assert!(mounted.lookup(&me, top, &format!("no{number}")).is_err());
+    }
+    mounted.sent();
+    for number in 0..20 {
+        mounted.lookup(&me, top, &format!("file{number}")).unwrap();
+    }
+    assert_eq!(mounted.sent(), "");
+    let (_, _, missing) = mounted.client.known();
+    assert_eq!(missing, 50, "the bound of one directory");
+    assert_eq!(
+        mounted.counter(ClientCounter::NegEvict),
+        451,
+        "one more name was missing before"
+    );
+}
+
+#[test]
+fn names_that_no_directory_can_hold_are_refused_without_asking() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    mounted.sent();
+    let lookup = |name: &[u8]| mounted.client.lookup(&user(1), mounted.client.root(), name).err();
+    assert_eq!(lookup(b""), Some(Errno::NOENT));
+    assert_eq!(lookup(b"a/b"), Some(Errno::INVAL));
+    assert_eq!(lookup(b"a\0b"), Some(Errno::INVAL));
+    assert_eq!(lookup(&[b'x'; 256]), Some(Errno::NAMETOOLONG));
+    assert_eq!(mounted.sent(), "");
+    assert_eq!(lookup(&[b'x'; 255]), None);
+}

@@ -1,0 +1,255 @@
+//! Close-to-open, `nocto`, `sloppycto`, `noac`, and how long attributes are believed.
+
+use std::time::Duration;
+
+use curt_client::{DataState, OpenFlags, plan::SetAttributes};
+use curt_policy::CacheOptions;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::world::{World, root, user};
+
+fn sloppy(seconds: u64) -> CacheOptions {
+    CacheOptions {
+        sloppy_open: Duration::from_secs(seconds),
+        ..CacheOptions::default()
+    }
+}
+
+#[test]
+fn a_cold_file_costs_lookup_access_and_read_and_a_warm_one_getattr() {
+    let world = World::new();
+    let writer = world.mount(CacheOptions::default());
+    writer.put(&root(), writer.client.root(), "f", 0o644, b"text");
+    world.seconds(10);
+    let mounted = world.mount(CacheOptions::default());
+    mounted.teach_time(&world);
+    let me = user(1000);
+    let file = mounted.lookup(&me, mounted.client.root(), "f").unwrap();
+    assert_eq!(mounted.sent(), "LOOKUP 1");
+    assert_eq!(mounted.cat(&me, file.id).unwrap(), b"text");
+    assert_eq!(
+        mounted.sent(),
+        "ACCESS 1 READ 1",
+        "the answer about access confirms the open"
+    );
+    for _ in 0..5 {
+        world.pass(Duration::from_millis(10));
+        assert_eq!(mounted.cat(&me, file.id).unwrap(), b"text");
+        assert_eq!(mounted.sent(), "GETATTR 1", "each open asks, no data move");
+    }
+}
+
+#[test]
+fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
+    let world = World::new();
+    let mounted = world.mount(sloppy(3));
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"text");
+    world.seconds(4);
+    mounted.cat(&me, file.id).unwrap();
+    mounted.sent();
+    for _ in 0..4 {
+        world.pass(Duration::from_millis(700));
+        mounted.cat(&me, file.id).unwrap();
+        assert_eq!(mounted.sent(), "");
+    }
+    world.pass(Duration::from_millis(300));
+    mounted.cat(&me, file.id).unwrap();
+    assert_eq!(
+        mounted.sent(),
+        "GETATTR 1",
+        "the window counts from when the request was sent"
+    );
+    assert_eq!(mounted.counter(ClientCounter::OpenCtoSloppy), 4);
+    let flags = OpenFlags::writing();
+    let opened = mounted.client.open(&me, file.id, flags).unwrap();
+    assert_eq!(mounted.sent(), "GETATTR 1", "an open for writing is not spared");
+    mounted.cat(&me, file.id).unwrap();
+    assert_eq!(
+        mounted.sent(),
+        "GETATTR 1",
+        "nor one while the file is open for writing"
+    );
+    mounted.client.close(&me, &opened.file).unwrap();
+    mounted.cat(&me, file.id).unwrap();
+    assert_eq!(
+        mounted.sent(),
+        "GETATTR 1",
+        "nor the first one after closing it (A7)"
+    );
+    mounted.cat(&me, file.id).unwrap();
+    assert_eq!(mounted.sent(), "");
+}
+
+#[test]
+fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions {
+        close_to_open: false,
+        ..CacheOptions::default()
+    });
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"text");
+    mounted.cat(&me, file.id).unwrap();
+    mounted.sent();
+    mounted.cat(&me, file.id).unwrap();
+    assert_eq!(mounted.sent(), "");
+    world.seconds(4);
+    mounted.cat(&me, file.id).unwrap();
+    assert_eq!(mounted.sent(), "GETATTR 1", "acregmin has passed");
+    let noac = world.mount(CacheOptions {
+        attribute_cache: false,
+        ..sloppy(3)
+    });
+    let file = noac.lookup(&me, noac.client.root(), "f").unwrap();
+    noac.cat(&me, file.id).unwrap();
+    noac.sent();
+    noac.client.getattr(&me, file.id).unwrap();
+    noac.client.getattr(&me, file.id).unwrap();
+    assert_eq!(noac.sent(), "GETATTR 2");
+    noac.cat(&me, file.id).unwrap();
+    assert!(noac.sent().starts_with("GETATTR"), "noac makes sloppycto nothing");
+}
+
+#[test]
+fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"");
+    world.seconds(4);
+    mounted.client.getattr(&me, file.id).unwrap();
+    mounted.sent();
+    let asked = |seconds: u64| {
+        world.seconds(seconds);
+        mounted.client.getattr(&me, file.id).unwrap();
+        mounted.sent()
+    };
+    assert_eq!(asked(4), "", "doubled to 6 s by then");
+    assert_eq!(asked(3), "GETATTR 1");
+    assert_eq!(asked(11), "");
+    let other = world.mount(CacheOptions::default());
+    let found = other.lookup(&me, other.client.root(), "f").unwrap();
+    let set = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    other.client.setattr(&me, found.id, &set).unwrap();
+    assert_eq!(asked(2), "GETATTR 1");
+    assert_eq!(asked(2), "");
+    assert_eq!(
+        asked(2),
+        "GETATTR 1",
+        "a change throws the lifetime back to acregmin"
+    );
+}
+
+#[test]
+fn reopen_after_remote_change_drops_what_was_cached() {
+    let world = World::new();
+    let (one, two) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
+    let me = root();
+    let file = one.put(&me, one.client.root(), "f", 0o644, b"before");
+    one.cat(&me, file.id).unwrap();
+    world.seconds(1);
+    let same = two.lookup(&me, two.client.root(), "f").unwrap();
+    two.put(&me, two.client.root(), "f", 0o644, b"longer than before");
+    let _ = same;
+    world.seconds(1);
+    let opened = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    assert_eq!(opened.data, DataState::Changed);
+    let again = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    assert_eq!(
+        again.data,
+        DataState::Changed,
+        "until somebody says that the copies are dropped"
+    );
+    one.client.copies_dropped(&opened.file);
+    let third = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    assert_eq!(third.data, DataState::Same);
+    let bytes = one.client.read(&me, &opened.file, 0, 100).unwrap().to_vec();
+    assert_eq!(bytes, b"longer than before");
+    // Shrinking.
+    two.put(&me, two.client.root(), "f", 0o644, b"x");
+    let opened = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    assert_eq!(opened.data, DataState::Changed);
+    assert_eq!(one.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(), b"x");
+    assert_eq!(one.client.getattr(&me, file.id).unwrap().attributes.size, 1);
+}
+
+#[test]
+fn own_writes_void_nothing() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"one");
+    world.seconds(1);
+    mounted.cat(&me, file.id).unwrap();
+    let opened = mounted.client.open(&me, file.id, OpenFlags::writing()).unwrap();
+    mounted.client.write(&me, &opened.file, 3, b" two").unwrap();
+    assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.size, 7);
+    mounted.client.close(&me, &opened.file).unwrap();
+    let opened = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    assert_eq!(opened.data, DataState::Same);
+    assert_eq!(
+        mounted.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(),
+        b"one two"
+    );
+    assert_eq!(mounted.counter(ClientCounter::DataInvalidated), 0);
+    assert!(mounted.told.0.lock().iter().all(|id| *id != file.id));
+}
+
+#[test]
+fn truncating_and_appending_opens_see_the_servers_size() {
+    let world = World::new();
+    let (one, two) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
+    let me = root();
+    let file = one.put(&me, one.client.root(), "log", 0o644, b"aaaa");
+    let found = two.lookup(&me, two.client.root(), "log").unwrap();
+    let append = OpenFlags {
+        append: true,
+        ..OpenFlags::writing()
+    };
+    let opened = two.client.open(&me, found.id, append).unwrap();
+    let first = one.client.open(&me, file.id, append).unwrap();
+    one.client.write(&me, &first.file, 0, b"bbbb").unwrap();
+    one.client.close(&me, &first.file).unwrap();
+    two.client.write(&me, &opened.file, 0, b"cccc").unwrap();
+    two.client.close(&me, &opened.file).unwrap();
+    assert_eq!(one.cat(&me, file.id).unwrap(), b"aaaabbbbcccc");
+    let truncate = OpenFlags {
+        truncate: true,
+        ..OpenFlags::writing()
+    };
+    one.sent();
+    let opened = one.client.open(&me, file.id, truncate).unwrap();
+    assert_eq!(one.sent(), "GETATTR 1 SETATTR 1");
+    one.client.close(&me, &opened.file).unwrap();
+    assert_eq!(one.cat(&me, file.id).unwrap(), b"");
+}
+
+#[test]
+fn only_files_are_opened_as_files() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let top = mounted.client.root();
+    let directory = mounted.client.mkdir(&me, top, b"d", 0o755).unwrap();
+    let link = mounted.client.symlink(&me, top, b"l", b"d").unwrap();
+    let open = |id| mounted.client.open(&me, id, OpenFlags::reading()).map(|_| ());
+    assert_eq!(open(directory.id), Err(Errno::ISDIR));
+    assert_eq!(open(link.id), Err(Errno::LOOP));
+    let file = mounted.put(&me, top, "f", 0o644, b"");
+    assert_eq!(
+        mounted.client.mkdir(&me, file.id, b"x", 0o755).map(|_| ()),
+        Err(Errno::NOTDIR)
+    );
+    assert!(mounted.client.opendir(&me, file.id).is_err());
+}

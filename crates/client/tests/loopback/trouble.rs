@@ -1,0 +1,239 @@
+//! Stale handles, waiting together, interruption, lost replies, nonsense.
+
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+};
+
+use curt_client::{Behaviour, Caller, OpenFlags, RenameMode};
+use curt_policy::CacheOptions;
+use curt_proto::nfs3::{self, Procedure};
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_trace::ClientCounter;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::world::{World, root};
+
+/// Does something else for the next request of one procedure.
+struct Trouble {
+    next: Arc<dyn Transport>,
+    planned: Mutex<Option<(u32, Kind)>>,
+}
+
+#[derive(Clone)]
+enum Kind {
+    /// The server executes it, but no reply comes.
+    LoseReply,
+    /// The reply is these bytes.
+    Nonsense(Vec<u8>),
+    /// It waits here and there.
+    Meet(Arc<Barrier>, Arc<Barrier>),
+}
+
+impl Trouble {
+    fn before(next: Arc<dyn Transport>) -> Arc<Self> {
+        Arc::new(Self {
+            next,
+            planned: Mutex::default(),
+        })
+    }
+
+    fn plan(&self, procedure: Procedure, kind: Kind) {
+        *self.planned.lock() = Some((procedure.number(), kind));
+    }
+}
+
+impl Transport for Trouble {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        let kind = {
+            let mut planned = self.planned.lock();
+            match &*planned {
+                Some((procedure, _)) if *procedure == request.procedure => {
+                    planned.take().map(|(_, kind)| kind)
+                }
+                _ => None,
+            }
+        };
+        match kind {
+            None => self.next.call(request, interrupt),
+            Some(Kind::LoseReply) => {
+                self.next.call(request, interrupt)?;
+                Err(CallError::TimedOut { softerr: false })
+            }
+            Some(Kind::Nonsense(bytes)) => Ok(Reply::from_results(bytes)),
+            Some(Kind::Meet(here, there)) => {
+                here.wait();
+                there.wait();
+                self.next.call(request, interrupt)
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
+    let world = World::new();
+    let (one, two) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
+    let me = root();
+    let old = one.put(&me, one.client.root(), "f", 0o644, b"old");
+    two.put(&me, two.client.root(), "g", 0o644, b"new");
+    two.client
+        .rename(
+            &me,
+            (two.client.root(), b"g"),
+            (two.client.root(), b"f"),
+            RenameMode::Replace,
+        )
+        .unwrap();
+    let stale = one.client.open(&me, old.id, OpenFlags::reading()).map(|_| ());
+    assert_eq!(stale, Err(Errno::STALE));
+    one.sent();
+    let new = one.lookup(&me, one.client.root(), "f").unwrap();
+    assert_eq!(
+        one.sent(),
+        "LOOKUP 1",
+        "the name is not served any more, however fresh its directory"
+    );
+    assert_ne!(new.id, old.id);
+    assert_eq!(one.cat(&me, new.id).unwrap(), b"new");
+    assert_eq!(one.counter(ClientCounter::StaleRetry), 1);
+}
+
+#[test]
+fn those_who_want_the_same_attributes_share_one_request() {
+    let world = World::new();
+    let trouble = Trouble::before(world.way());
+    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
+    world.seconds(10);
+    mounted.sent();
+    let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    trouble.plan(Procedure::Getattr, Kind::Meet(here.clone(), there.clone()));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| mounted.client.getattr(&me, file.id));
+        here.wait();
+        let others: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| mounted.client.getattr(&me, file.id)))
+            .collect();
+        let impatient = Caller {
+            interrupt: Interrupt::new(),
+            ..me.clone()
+        };
+        let interrupted = scope.spawn({
+            let impatient = impatient.clone();
+            let client = &mounted.client;
+            move || client.getattr(&impatient, file.id)
+        });
+        while mounted.counter(ClientCounter::AttrShared) < 5 {
+            thread::yield_now();
+        }
+        impatient.interrupt.raise();
+        assert_eq!(interrupted.join().unwrap().map(|_| ()), Err(Errno::INTR));
+        there.wait();
+        assert!(first.join().unwrap().is_ok());
+        assert!(others.into_iter().all(|other| other.join().unwrap().is_ok()));
+    });
+    let sent = mounted.sent();
+    let count: u32 = sent.strip_prefix("GETATTR ").unwrap().parse().unwrap();
+    assert!(
+        count <= 2,
+        "those who began before the request was sent may ask once more: {sent}"
+    );
+}
+
+#[test]
+fn a_lost_reply_to_a_change_leaves_nothing_believed() {
+    let world = World::new();
+    let trouble = Trouble::before(world.way());
+    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let me = root();
+    let top = mounted.client.root();
+    assert!(mounted.lookup(&me, top, "d").is_err());
+    mounted.put(&me, top, "f", 0o644, b"x");
+    trouble.plan(Procedure::Mkdir, Kind::LoseReply);
+    assert_eq!(
+        mounted.client.mkdir(&me, top, b"d", 0o755).map(|_| ()),
+        Err(Errno::IO)
+    );
+    assert!(mounted.lookup(&me, top, "d").is_ok(), "it was made, and is found");
+    trouble.plan(Procedure::Remove, Kind::LoseReply);
+    assert_eq!(mounted.client.unlink(&me, top, b"f"), Err(Errno::IO));
+    assert!(mounted.lookup(&me, top, "f").is_err());
+}
+
+#[test]
+fn nonsense_from_a_server_is_eio() {
+    let world = World::new();
+    let trouble = Trouble::before(world.way());
+    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
+    world.seconds(10);
+    for bytes in [
+        vec![],
+        vec![0; 3],
+        vec![0; 4],
+        vec![0xff; 200],
+        vec![0; 83],
+        vec![0; 2000],
+    ] {
+        trouble.plan(Procedure::Getattr, Kind::Nonsense(bytes.clone()));
+        let answer = mounted.client.getattr(&me, file.id).map(|_| ());
+        assert_eq!(answer, Err(Errno::IO), "{bytes:?}");
+    }
+    assert!(mounted.client.getattr(&me, file.id).is_ok());
+    let listing = mounted.client.opendir(&me, mounted.client.root()).unwrap();
+    let status = nfs3::Status::Ok.number().to_be_bytes().to_vec();
+    trouble.plan(Procedure::ReaddirPlus, Kind::Nonsense(status));
+    let mut listener = |_: &curt_client::DirEntry<'_>| curt_client::Listener::Took;
+    assert_eq!(
+        mounted.client.readdir(&me, &listing, 0, true, &mut listener),
+        Err(Errno::IO)
+    );
+}
+
+#[test]
+fn a_raised_interrupt_ends_an_operation() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = Caller {
+        interrupt: Interrupt::new(),
+        ..root()
+    };
+    me.interrupt.raise();
+    let lookup = mounted
+        .client
+        .lookup(&me, mounted.client.root(), b"x")
+        .map(|_| ());
+    assert_eq!(lookup, Err(Errno::INTR));
+    let mkdir = mounted
+        .client
+        .mkdir(&me, mounted.client.root(), b"x", 0o755)
+        .map(|_| ());
+    assert_eq!(mkdir, Err(Errno::INTR));
+    assert!(mounted.lookup(&root(), mounted.client.root(), "x").is_err());
+}
+
+#[test]
+fn an_unknown_inode_number_is_stale() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
+    assert!(mounted.client.getattr(&me, file.id).is_ok());
+    mounted.client.forget(file.id, 1);
+    assert_eq!(
+        mounted.client.getattr(&me, file.id).map(|_| ()),
+        Err(Errno::STALE)
+    );
+    mounted.client.forget(mounted.client.root(), 1000);
+    assert!(
+        mounted.client.getattr(&me, mounted.client.root()).is_ok(),
+        "the root stays"
+    );
+}

@@ -1,0 +1,307 @@
+//! A server over a tree in memory, any number of clients of it in the same process, and a clock that only the tests and
+//! the requests move.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use curt_client::{
+    Background, Behaviour, Caller, Client, Clock, Entry, Environment, Found, InodeId, MountedRoot, Observer,
+    Task,
+    caller::Security,
+    plan::{Asker, Wire, v3},
+};
+use curt_policy::CacheOptions;
+use curt_proto::{mount3, nfs3::FileHandle};
+use curt_rpc::{
+    auth::{Credential, MachineName},
+    client::{Interrupt, Request, Transport},
+};
+use curt_server::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, Squash, State};
+use curt_trace::{ClientCounter, ClientSnapshot};
+use curt_vfs::{MemoryOptions, MemoryVfs, Time, TimeSource};
+use curt_xdr::Decode;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+/// What one request takes, half of it each way.
+pub(crate) const REQUEST: Duration = Duration::from_micros(200);
+
+/// Seconds since 1970 when the worlds begin; odd, so that no step looks coarser than it is.
+const BEGIN: i64 = 1_700_000_001;
+
+/// A clock that moves when it is told to, for clients and the server's tree alike.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    base: Instant,
+    passed: AtomicU64,
+}
+
+impl Scripted {
+    pub(crate) fn pass(&self, duration: Duration) {
+        self.passed
+            .fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
+    }
+}
+
+impl Clock for Scripted {
+    fn now(&self) -> Instant {
+        self.base + Duration::from_nanos(self.passed.load(Relaxed))
+    }
+
+    fn pause(&self, duration: Duration, _: &Interrupt) {
+        self.pass(duration);
+    }
+}
+
+struct ServerTime(Arc<Scripted>);
+
+impl TimeSource for ServerTime {
+    fn now(&self) -> Time {
+        let passed = Duration::from_nanos(self.0.passed.load(Relaxed) + 123_456_789);
+        Time {
+            seconds: BEGIN + i64::try_from(passed.as_secs()).unwrap(),
+            nanoseconds: passed.subsec_nanos(),
+        }
+    }
+}
+
+/// Runs work at once; delayed work never (nothing tested here waits for it).
+#[derive(Debug)]
+struct Inline;
+
+impl Background for Inline {
+    fn spawn(&self, task: Task) {
+        task();
+    }
+
+    fn spawn_after(&self, _: Duration, _: Task) {}
+}
+
+/// Remembers whose contents were told to have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Told(pub(crate) Mutex<Vec<InodeId>>);
+
+impl Observer for Told {
+    fn contents_changed(&self, id: InodeId) {
+        self.0.lock().push(id);
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) clock: Arc<Scripted>,
+    service: Arc<NfsService>,
+    root: FileHandle,
+}
+
+/// A client and what it sent since it was last asked.
+pub(crate) struct Mounted {
+    pub(crate) client: Client,
+    pub(crate) told: Arc<Told>,
+    seen: Mutex<ClientSnapshot>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with_time_step(Duration::from_nanos(1))
+    }
+
+    /// A world whose server's clock has this step.
+    pub(crate) fn with_time_step(time_step: Duration) -> Self {
+        let clock = Arc::new(Scripted {
+            base: Instant::now(),
+            passed: AtomicU64::new(0),
+        });
+        let time: Arc<dyn TimeSource> = Arc::new(ServerTime(Arc::clone(&clock)));
+        let options = MemoryOptions {
+            time,
+            time_step,
+            root_mode: 0o777,
+            ..MemoryOptions::default()
+        };
+        let vfs = Arc::new(MemoryVfs::new(options));
+        let rules = ExportRules {
+            squash: Squash::None,
+            ..ExportRules::default()
+        };
+        let export = ExportDefinition {
+            path: b"/".to_vec(),
+            vfs,
+            rules,
+        };
+        let setup = Setup {
+            state: State::with_key([7; 16]),
+            exports: vec![export],
+            counters: Arc::default(),
+        };
+        let service = Arc::new(NfsService::new(setup).unwrap());
+        let root = root_handle(&service);
+        Self { clock, service, root }
+    }
+
+    fn transport(&self) -> Arc<dyn Transport> {
+        let clock = Arc::clone(&self.clock);
+        let service: Arc<dyn curt_rpc::server::Service> = self.service.clone();
+        Arc::new(Loopback::new(service).with_hook(move |moment, _, _| {
+            let (Moment::Sent | Moment::Answered) = moment;
+            clock.pass(REQUEST / 2);
+        }))
+    }
+
+    pub(crate) fn mount(&self, cache: CacheOptions) -> Mounted {
+        self.mount_with(Behaviour {
+            cache,
+            ..Behaviour::default()
+        })
+    }
+
+    pub(crate) fn mount_with(&self, behaviour: Behaviour) -> Mounted {
+        self.mount_over(behaviour, self.transport())
+    }
+
+    pub(crate) fn mount_over(&self, behaviour: Behaviour, transport: Arc<dyn Transport>) -> Mounted {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
+        let never = Interrupt::never();
+        let asker = Asker {
+            credential: &Credential::None,
+            interrupt: &never,
+        };
+        let limits = v3::fsinfo(&wire, asker, &self.root).unwrap().outcome.unwrap();
+        let path_limits = v3::pathconf(&wire, asker, &self.root).unwrap().outcome.unwrap();
+        let root = MountedRoot {
+            handle: self.root,
+            limits,
+            path_limits,
+        };
+        let told = Arc::new(Told::default());
+        let environment = Environment {
+            clock,
+            background: Arc::new(Inline),
+            observer: Some(told.clone()),
+        };
+        let security = Security::Sys(MachineName::new(b"tester"));
+        let client = Client::new(&root, wire, security, &behaviour, &environment).unwrap();
+        let seen = Mutex::new(client.counters());
+        Mounted { client, told, seen }
+    }
+
+    /// The transport that a mount would have, for a test that puts something before it.
+    pub(crate) fn way(&self) -> Arc<dyn Transport> {
+        self.transport()
+    }
+
+    pub(crate) fn pass(&self, duration: Duration) {
+        self.clock.pass(duration);
+    }
+
+    pub(crate) fn seconds(&self, seconds: u64) {
+        self.pass(Duration::from_secs(seconds));
+    }
+}
+
+fn root_handle(service: &Arc<NfsService>) -> FileHandle {
+    let loopback = Loopback::new(service.clone() as Arc<dyn curt_rpc::server::Service>);
+    let path = mount3::ExportPath(curt_xdr::Opaque::new(b"/").unwrap());
+    let request = Request {
+        program: mount3::PROGRAM,
+        version: 3,
+        procedure: mount3::Procedure::Mount.number(),
+        credential: &Credential::None,
+        arguments: &path,
+        bulk: &[],
+        results_max: 4096,
+    };
+    let reply = loopback.call(&request, &Interrupt::never()).unwrap();
+    match mount3::MountReply::decode(&mut curt_xdr::Decoder::new(reply.results())).unwrap() {
+        mount3::MountReply::Ok(ok) => ok.root,
+        other => panic!("MNT was refused: {other:?}"),
+    }
+}
+
+pub(crate) fn root() -> Caller {
+    Caller::new(0, 0, &[])
+}
+
+pub(crate) fn user(uid: u32) -> Caller {
+    Caller::new(uid, uid, &[])
+}
+
+impl Mounted {
+    /// What was sent since this was last called, as "GETATTR 1 LOOKUP 2", in the order of the procedures' numbers.
+    pub(crate) fn sent(&self) -> String {
+        let now = self.client.counters();
+        let mut seen = self.seen.lock();
+        let difference = now.requests.since(&seen.requests);
+        *seen = now;
+        let words: Vec<String> = difference
+            .iter()
+            .filter(|(_, calls)| *calls > 0)
+            .map(|(name, calls)| format!("{name} {calls}"))
+            .collect();
+        words.join(" ")
+    }
+
+    pub(crate) fn counter(&self, counter: ClientCounter) -> u64 {
+        self.client.counters().events.value(counter)
+    }
+
+    pub(crate) fn lookup(&self, caller: &Caller, directory: InodeId, name: &str) -> Result<Found, Errno> {
+        match self.client.lookup(caller, directory, name.as_bytes())? {
+            Entry::Positive(found) => Ok(found),
+            Entry::Negative { .. } => Err(Errno::NOENT),
+        }
+    }
+
+    /// Lets the client know what time it is at the server, by a change of its own, and lets that be over for long enough.
+    pub(crate) fn teach_time(&self, world: &World) {
+        let top = self.client.root();
+        self.client.mkdir(&root(), top, b"now", 0o755).unwrap();
+        self.client.rmdir(&root(), top, b"now").unwrap();
+        world.pass(Duration::from_millis(100));
+        self.sent();
+    }
+
+    /// Makes a file with these bytes.
+    pub(crate) fn put(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &str,
+        mode: u32,
+        bytes: &[u8],
+    ) -> Found {
+        let flags = curt_client::OpenFlags {
+            truncate: true,
+            ..curt_client::OpenFlags::writing()
+        };
+        let (found, opened) = self
+            .client
+            .create(caller, directory, name.as_bytes(), mode, flags)
+            .unwrap();
+        if !bytes.is_empty() {
+            assert_eq!(self.client.write(caller, &opened.file, 0, bytes), Ok(bytes.len()));
+        }
+        self.client.close(caller, &opened.file).unwrap();
+        found
+    }
+
+    /// Opens, reads all, closes.
+    pub(crate) fn cat(&self, caller: &Caller, id: InodeId) -> Result<Vec<u8>, Errno> {
+        let opened = self.client.open(caller, id, curt_client::OpenFlags::reading())?;
+        let bytes = self.client.read(caller, &opened.file, 0, 1 << 20)?.to_vec();
+        self.client.close(caller, &opened.file)?;
+        Ok(bytes)
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
