@@ -22,7 +22,7 @@ use crate::trace::{Expected, OpenId, Operation, PathId, PathOperation, Trace};
 use crate::tree::{Entry, Kind, Resolved, Tree};
 
 /// How many wrong results are described; all are counted.
-const DESCRIBED_MAX: usize = 5;
+pub(crate) const DESCRIBED_MAX: usize = 5;
 /// Room for names of one getdents64(2).
 const NAMES_BYTES: usize = 64 << 10;
 
@@ -327,7 +327,7 @@ fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
 }
 
 /// The error that stands for an expectation; `None`: success.
-fn errno(expected: Expected) -> Option<Errno> {
+pub(crate) fn errno(expected: Expected) -> Option<Errno> {
     match expected {
         Expected::Success => None,
         Expected::NotFound => Some(Errno::NOENT),

@@ -10,11 +10,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use curt_client::environment::Clock;
 use curt_client::plan::{Attributes, Kind};
 use curt_client::{
-    Caller, Client, Clock, DataState, Entry, Found, InodeId, Listener, OpenDirectory, OpenFile, OpenFlags,
+    Caller, Client, DataState, Entry, Found, InodeId, Listener, OpenDirectory, OpenFile, OpenFlags,
 };
 use rustix::io::Errno;
 
@@ -22,6 +23,8 @@ use rustix::io::Errno;
 const LINKS_MAX: u32 = 40;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
+/// The same, for buffers.
+const PAGE_BYTES: usize = 4096;
 /// Pages that are read ahead at most: 128 KiB.
 const AHEAD_PAGES_MAX: u64 = 32;
 
@@ -70,7 +73,13 @@ impl<'a> Kernel<'a> {
     /// A kernel that has nothing in its caches.
     #[must_use]
     pub fn new(client: &'a Client, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
-        Self { client, caller, clock, names: HashMap::new(), inodes: HashMap::new() }
+        Self {
+            client,
+            caller,
+            clock,
+            names: HashMap::new(),
+            inodes: HashMap::new(),
+        }
     }
 
     /// stat(2) or lstat(2).
@@ -100,7 +109,7 @@ impl<'a> Kernel<'a> {
         if self.kind(id) != Some(Kind::Symlink) {
             return Err(Errno::INVAL);
         }
-        Ok(self.client.readlink(self.caller, id)?.as_ref().into())
+        self.client.readlink(self.caller, id)
     }
 
     /// open(2) of a file for reading. The pages that are kept are dropped if the open says so.
@@ -109,7 +118,7 @@ impl<'a> Kernel<'a> {
     /// Those of the system call.
     pub fn open(&mut self, path: &[u8]) -> Result<KernelFile, Errno> {
         let id = self.walk(path, Links::Follow)?;
-        let opened = self.client.open(self.caller, id, OpenFlags { read: true, ..OpenFlags::default() })?;
+        let opened = self.client.open(self.caller, id, OpenFlags::reading())?;
         if opened.data == DataState::Changed
             && let Some(inode) = self.inodes.get_mut(&id)
         {
@@ -118,7 +127,10 @@ impl<'a> Kernel<'a> {
             inode.until = self.clock.now();
             self.client.copies_dropped(&opened.file);
         }
-        Ok(KernelFile { file: opened.file, position: 0 })
+        Ok(KernelFile {
+            file: opened.file,
+            position: 0,
+        })
     }
 
     /// open(2) of a directory.
@@ -143,16 +155,17 @@ impl<'a> Kernel<'a> {
         loop {
             let before = cookie;
             let (now, known) = (self.clock.now(), &mut self.inodes);
-            self.client.readdir(self.caller, directory, cookie, true, &mut |entry| {
-                cookie = entry.cookie;
-                if entry.name != b"." && entry.name != b".." {
-                    names.push(entry.name.to_vec());
-                }
-                if let Some(found) = &entry.found {
-                    remember(known, now, found);
-                }
-                Listener::Took
-            })?;
+            self.client
+                .readdir(self.caller, directory, cookie, true, &mut |entry| {
+                    cookie = entry.cookie;
+                    if entry.name != b"." && entry.name != b".." {
+                        names.push(entry.name.to_vec());
+                    }
+                    if let Some(found) = &entry.found {
+                        remember(known, now, found);
+                    }
+                    Listener::Took
+                })?;
             if cookie == before {
                 return Ok(names);
             }
@@ -193,7 +206,7 @@ impl<'a> Kernel<'a> {
         let inode = self.inodes.get_mut(&file.file.id()).ok_or(Errno::STALE)?;
         let mut bytes = bytes.to_vec();
         bytes.truncate(count);
-        for (page, content) in (page..).zip(bytes.chunks(PAGE as usize)) {
+        for (page, content) in (page..).zip(bytes.chunks(PAGE_BYTES)) {
             inode.pages.insert(page);
             inode.content.insert(page, content.into());
         }
@@ -205,11 +218,6 @@ impl<'a> Kernel<'a> {
         // What close reports concerns what was written; nothing was.
         let _ = self.client.flush(self.caller, &file.file);
         self.client.release(&file.file);
-    }
-
-    /// close(2) of a directory.
-    pub fn close_directory(&mut self, directory: OpenDirectory) {
-        self.client.releasedir(directory);
     }
 
     fn attributes(&mut self, id: InodeId) -> Result<Attributes, Errno> {
@@ -232,12 +240,21 @@ impl<'a> Kernel<'a> {
     fn walk(&mut self, path: &[u8], links: Links) -> Result<InodeId, Errno> {
         let mut at = vec![self.client.root()];
         self.walk_from(&mut at, path, links, LINKS_MAX)?;
-        Ok(at.pop().unwrap_or(self.client.root()))
+        at.pop().ok_or(Errno::NOENT)
     }
 
     /// Walks from the last of `at` on, which holds the way from the root.
-    fn walk_from(&mut self, at: &mut Vec<InodeId>, path: &[u8], links: Links, depth: u32) -> Result<(), Errno> {
-        let components: Vec<_> = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+    fn walk_from(
+        &mut self,
+        at: &mut Vec<InodeId>,
+        path: &[u8],
+        links: Links,
+        depth: u32,
+    ) -> Result<(), Errno> {
+        let components: Vec<_> = path
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+            .collect();
         for (number, name) in components.iter().enumerate() {
             let directory = *at.last().ok_or(Errno::NOENT)?;
             if directory != self.client.root() && self.kind(directory) != Some(Kind::Directory) {
@@ -281,11 +298,23 @@ impl<'a> Kernel<'a> {
         match entry {
             Entry::Positive(found) => {
                 remember(&mut self.inodes, now, &found);
-                self.names.insert(key, Kept { leads_to: Some(found.id), until: now + found.entry_valid });
+                self.names.insert(
+                    key,
+                    Kept {
+                        leads_to: Some(found.id),
+                        until: now + found.entry_valid,
+                    },
+                );
                 Ok(found.id)
             }
             Entry::Negative { entry_valid } => {
-                self.names.insert(key, Kept { leads_to: None, until: now + entry_valid });
+                self.names.insert(
+                    key,
+                    Kept {
+                        leads_to: None,
+                        until: now + entry_valid,
+                    },
+                );
                 Err(Errno::NOENT)
             }
         }
@@ -320,13 +349,4 @@ fn ahead(wanted: u64) -> u64 {
     } else {
         AHEAD_PAGES_MAX.max(wanted)
     }
-}
-
-/// Time that passes only when told to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// Between two operations.
-    pub operation: Duration,
-    /// Between two pages.
-    pub page: Duration,
 }

@@ -1,0 +1,298 @@
+//! A server, clients and the time in one process.
+//!
+//! Owns the script's clock, which both sides read: it stands still but for what a script and each request let pass. Every
+//! request is made on the caller's thread, so that a run with one thread is the same every time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use curt_client::caller::Security;
+use curt_client::environment::{Background, Clock, Task};
+use curt_client::plan::{Asker, Wire, v3};
+use curt_client::{Behaviour, Client, Environment, MountedRoot, Observer};
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3;
+use curt_rpc::auth::Credential;
+use curt_rpc::client::{Interrupt, Request, Transport};
+use curt_server::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, State};
+use curt_trace::{ProcedureCalls, Procedures, ServerCounters};
+use curt_vfs::{MemoryOptions, MemoryVfs, Time, TimeSource, Vfs};
+use curt_xdr::{Opaque, decode_all};
+use parking_lot::Mutex;
+
+use crate::tree::Tree;
+
+/// When the trees were made, at the server's clock: no round number, as real clocks have none.
+const TREE_MADE: Time = Time {
+    seconds: 1_700_000_000,
+    nanoseconds: 123_456_789,
+};
+/// How old the trees are when a script begins.
+const TREE_AGE: Duration = Duration::from_secs(3600);
+/// Where the export is.
+const PATH: &[u8] = b"/export";
+/// Bytes of a reply to MNT at most.
+const MOUNT_RESULTS_MAX: usize = 4096;
+
+/// Time that passes only when it is told to.
+#[derive(Debug)]
+pub struct ScriptedClock {
+    start: Instant,
+    /// Nanoseconds since.
+    passed: AtomicU64,
+}
+
+impl ScriptedClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            passed: AtomicU64::new(0),
+        })
+    }
+
+    /// Lets `duration` pass.
+    pub fn advance(&self, duration: Duration) {
+        self.passed
+            .fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Lets pass what is missing to `since_start`, if anything is.
+    pub fn advance_to(&self, since_start: Duration) {
+        self.passed
+            .fetch_max(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// What has passed since the script began.
+    #[must_use]
+    pub fn passed(&self) -> Duration {
+        Duration::from_nanos(self.passed.load(Relaxed))
+    }
+}
+
+impl Clock for ScriptedClock {
+    fn now(&self) -> Instant {
+        self.start + self.passed()
+    }
+
+    fn pause(&self, duration: Duration, _: &Interrupt) {
+        self.advance(duration);
+    }
+}
+
+/// The server's clock runs with the script's.
+struct ServerTime(Arc<ScriptedClock>);
+
+impl TimeSource for ServerTime {
+    fn now(&self) -> Time {
+        let since = Duration::new(0, TREE_MADE.nanoseconds) + TREE_AGE + self.0.passed();
+        Time {
+            seconds: TREE_MADE.seconds + i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2),
+            nanoseconds: since.subsec_nanos(),
+        }
+    }
+}
+
+/// Runs work at once where it is handed over, and delayed work when the script says so.
+#[derive(Default)]
+struct Inline {
+    later: Mutex<Vec<Task>>,
+}
+
+impl Background for Inline {
+    fn spawn(&self, task: Task) {
+        task();
+    }
+
+    fn spawn_after(&self, _: Duration, task: Task) {
+        self.later.lock().push(task);
+    }
+}
+
+impl fmt::Debug for Inline {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Inline").finish_non_exhaustive()
+    }
+}
+
+/// Why a world cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// The tree does not fit into memory.
+    #[error("the tree does not fit into memory: {0}")]
+    Tree(rustix::io::Errno),
+    /// The server cannot begin.
+    #[error("the server cannot begin: {0}")]
+    Server(#[from] curt_server::StateError),
+    /// The server refuses the mount.
+    #[error("the mount is refused: {0}")]
+    Mount(String),
+}
+
+/// A server and its clock.
+pub struct World {
+    clock: Arc<ScriptedClock>,
+    vfs: Arc<MemoryVfs>,
+    service: Arc<NfsService>,
+}
+
+/// A client of a [`World`].
+pub struct Mounted {
+    /// The client.
+    pub client: Client,
+    requests: Arc<Procedures>,
+    background: Arc<Inline>,
+}
+
+impl World {
+    /// A server of `tree` in memory, which is one hour old.
+    ///
+    /// # Errors
+    /// [`WorldError`].
+    pub fn new(tree: &Tree) -> Result<Self, WorldError> {
+        Self::with_rules(tree, ExportRules::default(), MemoryOptions::default())
+    }
+
+    /// The same by other rules, and with another file system; its time is the script's in any case.
+    ///
+    /// # Errors
+    /// [`WorldError`].
+    pub fn with_rules(tree: &Tree, rules: ExportRules, options: MemoryOptions) -> Result<Self, WorldError> {
+        let clock = ScriptedClock::new();
+        let options = MemoryOptions {
+            time: Arc::new(ServerTime(Arc::clone(&clock))),
+            ..options
+        };
+        let vfs = Arc::new(crate::memory(tree, options, TREE_MADE).map_err(WorldError::Tree)?);
+        let export = ExportDefinition {
+            path: PATH.to_vec(),
+            vfs: Arc::<MemoryVfs>::clone(&vfs) as Arc<dyn Vfs>,
+            rules,
+        };
+        let service = NfsService::new(Setup {
+            state: State::ephemeral()?,
+            exports: vec![export],
+            counters: Arc::new(ServerCounters::default()),
+        })?;
+        Ok(Self {
+            clock,
+            vfs,
+            service: Arc::new(service),
+        })
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn clock(&self) -> &Arc<ScriptedClock> {
+        &self.clock
+    }
+
+    /// The served tree, for what happens at the server itself.
+    #[must_use]
+    pub const fn vfs(&self) -> &Arc<MemoryVfs> {
+        &self.vfs
+    }
+
+    /// A client, each of whose requests takes `request` of the script's time.
+    ///
+    /// # Errors
+    /// [`WorldError::Mount`].
+    pub fn mount(
+        &self,
+        behaviour: &Behaviour,
+        request: Duration,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Mounted, WorldError> {
+        let requests = Arc::new(Procedures::default());
+        let (clock, count) = (Arc::clone(&self.clock), Arc::clone(&requests));
+        let service = Arc::<NfsService>::clone(&self.service);
+        let transport = Loopback::new(service).with_hook(move |moment, program, procedure| {
+            clock.advance(request / 2);
+            if moment == Moment::Sent && program == nfs3::PROGRAM {
+                count.count(procedure);
+            }
+        });
+        let background = Arc::<Inline>::default();
+        let environment = Environment {
+            clock: Arc::<ScriptedClock>::clone(&self.clock),
+            background: Arc::<Inline>::clone(&background),
+            observer,
+        };
+        let transport: Arc<dyn Transport> = Arc::new(transport);
+        let wire = Arc::new(Wire::new(transport, Arc::<ScriptedClock>::clone(&self.clock)));
+        let root = ask_root(&wire)?;
+        let client = Client::new(&root, wire, Security::sys(), behaviour, &environment).map_err(refused)?;
+        Ok(Mounted {
+            client,
+            requests,
+            background,
+        })
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("World")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Mounted {
+    /// Requests that reached the server so far.
+    #[must_use]
+    pub fn requests(&self) -> ProcedureCalls {
+        self.requests.snapshot()
+    }
+
+    /// Does the work that was put off (writing behind, cleaning up).
+    pub fn run_delayed(&self) {
+        let due = std::mem::take(&mut *self.background.later.lock());
+        due.into_iter().for_each(|task| task());
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Mounted")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refused(error: impl fmt::Display) -> WorldError {
+    WorldError::Mount(error.to_string())
+}
+
+/// What [`curt_client::mounting`] asks of real servers.
+fn ask_root(wire: &Wire) -> Result<MountedRoot, WorldError> {
+    let (credential, interrupt) = (Credential::None, Interrupt::never());
+    let path = ExportPath(Opaque::new(PATH).map_err(refused)?);
+    let request = Request {
+        program: mount3::PROGRAM,
+        version: mount3::VERSION,
+        procedure: mount3::Procedure::Mount.number(),
+        credential: &credential,
+        arguments: &path,
+        bulk: &[],
+        results_max: MOUNT_RESULTS_MAX,
+    };
+    let reply = wire.transport().call(&request, &interrupt).map_err(refused)?;
+    let handle = match decode_all(reply.results()).map_err(refused)? {
+        MountReply::Ok(ok) => ok.root,
+        MountReply::Failed(status) => return Err(WorldError::Mount(format!("{status:?}"))),
+    };
+    let asker = Asker {
+        credential: &credential,
+        interrupt: &interrupt,
+    };
+    let limits = v3::fsinfo(wire, asker, &handle).map_err(refused)?.outcome;
+    let path_limits = v3::pathconf(wire, asker, &handle).map_err(refused)?.outcome;
+    let status = |status| WorldError::Mount(format!("{status:?}"));
+    Ok(MountedRoot {
+        handle,
+        limits: limits.map_err(status)?,
+        path_limits: path_limits.map_err(status)?,
+    })
+}

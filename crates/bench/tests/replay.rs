@@ -1,0 +1,220 @@
+//! The recorded workloads through the client library against the server in one process, by a scripted clock: exactly how many
+//! requests of each procedure they cost.
+//!
+//! The script: the mount is a second old and the tree an hour when the replay begins; each request takes 200 µs; page waits 20 µs
+//! before each operation and 1 s between two views, build spreads its operations evenly over 3 s. The caller is no superuser, and
+//! more than one user is allowed, as with a mount by root. A change of these numbers is a change of what Curt sends: mend the
+//! table if it is meant, and say why in the commit.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::time::Duration;
+
+use curt_bench::library::{World, replay};
+use curt_bench::trace::Operation;
+use curt_bench::workload::Workload;
+use curt_client::{Behaviour, Caller};
+use curt_policy::{AccessMode, CacheOptions, Users};
+use curt_trace::ProcedureCalls;
+
+const REQUEST: Duration = Duration::from_micros(200);
+const VIEW_PAUSE: Duration = Duration::from_secs(1);
+const OPERATION_PAUSE: Duration = Duration::from_micros(20);
+const BUILD_LENGTH: Duration = Duration::from_secs(3);
+
+/// What was sent, by procedure, in the protocol's order.
+fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
+    sent.iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// Replays without a wrong result and returns what was sent, from the mount on.
+#[track_caller]
+fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
+    let (tree, trace) = (workload.tree(), workload.trace());
+    let world = World::new(&tree).unwrap();
+    let behaviour = Behaviour {
+        cache,
+        ..Behaviour::default()
+    };
+    let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
+    let caller = Caller::new(1000, 1000, &[]);
+    let clock = world.clock();
+    clock.advance(Duration::from_secs(1));
+    let start = clock.passed();
+    let total = u32::try_from(trace.operations_count()).unwrap();
+    let mut done = 0;
+    let outcome = replay(
+        (&mounted.client, &caller),
+        &**clock,
+        (&trace, &tree),
+        &mut |operation| match workload {
+            Workload::Page => match operation {
+                // Before the first view nobody waits; the pause is between two.
+                Operation::Page if done == 0 => {}
+                Operation::Page => clock.advance(VIEW_PAUSE),
+                _ => {
+                    clock.advance(OPERATION_PAUSE);
+                    done += 1;
+                }
+            },
+            Workload::Build => {
+                clock.advance_to(start + BUILD_LENGTH * done / total);
+                done += u32::try_from(operation.operations()).unwrap();
+            }
+        },
+    );
+    assert_eq!(outcome.wrong, 0, "{:?}", outcome.described);
+    assert_eq!(outcome.operations, trace.operations_count());
+    let sent = mounted.requests();
+    // The client's own counters say what the server saw.
+    assert_eq!(list(&mounted.client.counters().requests), list(&sent));
+    sent
+}
+
+/// What `mount` of an export by root without options has.
+fn default() -> CacheOptions {
+    CacheOptions {
+        users: Users::Many,
+        ..CacheOptions::default()
+    }
+}
+
+fn noaccesscheck() -> CacheOptions {
+    CacheOptions {
+        access: AccessMode::ModeBits,
+        ..default()
+    }
+}
+
+fn noaccesscheck_sloppycto() -> CacheOptions {
+    CacheOptions {
+        sloppy_open: Duration::from_secs(3),
+        ..noaccesscheck()
+    }
+}
+
+fn nonegnamecache() -> CacheOptions {
+    CacheOptions {
+        missing_name_lifetime: Duration::ZERO,
+        ..noaccesscheck_sloppycto()
+    }
+}
+
+#[test]
+fn page_by_default_costs_less_than_linux() {
+    let sent = sent(Workload::Page, default());
+    assert!(sent.total() <= 9_700);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 4447),
+            ("LOOKUP", 1408),
+            ("ACCESS", 1124),
+            ("READ", 1124),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_with_noaccesscheck_sends_no_access() {
+    let sent = sent(Workload::Page, noaccesscheck());
+    assert_eq!(sent.value("ACCESS"), 0);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 5558),
+            ("LOOKUP", 1408),
+            ("READ", 1124),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_with_noaccesscheck_and_sloppycto_asks_about_files_when_they_expire() {
+    let sent = sent(Workload::Page, noaccesscheck_sloppycto());
+    assert_eq!(sent.value("ACCESS"), 0);
+    assert!(sent.total() <= 3_750);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 1119),
+            ("LOOKUP", 1408),
+            ("READ", 1124),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_with_nonegnamecache_asks_for_each_missing_name_again() {
+    let sent = sent(Workload::Page, nonegnamecache());
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 1119),
+            ("LOOKUP", 1756),
+            ("READ", 1124),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn build_by_default_costs_less_than_linux() {
+    let sent = sent(Workload::Build, default());
+    assert!(sent.total() <= 24_200);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 17133),
+            ("LOOKUP", 1174),
+            ("ACCESS", 1481),
+            ("READ", 1491),
+            ("READDIRPLUS", 57),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn build_with_noaccesscheck_and_sloppycto_looks_each_name_up_once() {
+    let sent = sent(Workload::Build, noaccesscheck_sloppycto());
+    assert_eq!(sent.value("ACCESS"), 0);
+    assert!(sent.total() <= 3_000);
+    assert!(sent.value("LOOKUP") <= 1_200);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 179),
+            ("LOOKUP", 1174),
+            ("READ", 1491),
+            ("READDIRPLUS", 57),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn build_with_nonegnamecache_asks_for_each_missing_name_again() {
+    let sent = sent(Workload::Build, nonegnamecache());
+    assert!(sent.total() > 100_000);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 2178),
+            ("LOOKUP", 148699),
+            ("READ", 1491),
+            ("READDIRPLUS", 57),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
