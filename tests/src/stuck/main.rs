@@ -53,6 +53,7 @@ fn one(kind: &str, file: &Path) -> Result<()> {
         _ => None,
     };
     std::io::stdout().write_all(b"p")?;
+    std::io::stdout().flush()?;
     stdin().read_to_end(&mut Vec::new())?;
     match (kind, open) {
         ("read", Some(open)) => {
