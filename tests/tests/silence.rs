@@ -17,6 +17,7 @@ const KINDS: [&str; 5] = ["read", "open", "write", "close", "stat"];
 /// So long may a killed process live on.
 const DEATH: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
+const MINUTES: Duration = Duration::from_secs(150);
 /// What is known stays known for as long as a test takes.
 const LASTING: &str = "actimeo=600";
 
@@ -110,11 +111,11 @@ impl Scene {
             .arg(&self.control)
             .arg(PROCESSES.to_string());
         let processes = Running::start("stuck-processes", &mut command)?;
-        processes.wait_for("prepared", MINUTE)?;
+        processes.wait_for("prepared", MINUTES)?;
         self.run(&["stat", &self.mounted("known")])?;
         self.server.signal(Signal::STOP)?;
         self.say("go")?;
-        processes.wait_for("stuck", MINUTE)?;
+        processes.wait_for("stuck", MINUTES)?;
         Ok(processes)
     }
 
@@ -152,6 +153,7 @@ fn killed_within(processes: &mut Running) -> Result<()> {
         .find_map(|line| line.strip_prefix("dead ")?.strip_suffix(" ms"))
         .context("a time")?;
     let milliseconds: u64 = text.parse()?;
+    println!("{PROCESSES} processes were dead after {milliseconds} ms");
     ensure!(
         Duration::from_millis(milliseconds) < DEATH,
         "all were dead only after {milliseconds} ms"

@@ -45,11 +45,7 @@ fn one(kind: &str, file: &Path) -> Result<()> {
                 .custom_flags(SYNCHRONOUS)
                 .open(file)?,
         ),
-        "close" => {
-            let open = OpenOptions::new().write(true).open(file)?;
-            open.write_all_at(b"written before the end", 0)?;
-            Some(open)
-        }
+        "close" => Some(OpenOptions::new().write(true).open(file)?),
         _ => None,
     };
     std::io::stdout().write_all(b"p")?;
@@ -61,8 +57,11 @@ fn one(kind: &str, file: &Path) -> Result<()> {
             ensure!(open.read_at(&mut bytes, 0)? == 16, "a short read");
         }
         ("write", Some(open)) => open.write_all_at(b"written", 0)?,
-        // The kernel closes what is still open when the process ends.
-        ("close", Some(_open)) => std::process::exit(0),
+        ("close", Some(open)) => {
+            // Kept here, for the server is not needed yet; the kernel closes what is open when the process ends.
+            open.write_all_at(b"written before the end", 0)?;
+            std::process::exit(0)
+        }
         ("open", None) => {
             File::open(file)?;
         }
