@@ -1,5 +1,6 @@
 //! The project's chores, as `cargo xtask CHORE`.
 
+mod install;
 mod packages;
 mod test;
 mod tidy;
@@ -30,14 +31,39 @@ enum Chore {
     /// Check what the house style asks of files, names and documents
     Tidy,
     /// Install the packages that the tests need
-    Install,
+    Packages,
+    /// Build curt and install it with mount(8)'s helpers, as root: /usr/local/bin/curt, /sbin/mount.curt, /sbin/mount.fuse.curt
+    Install {
+        /// Remove them instead
+        #[arg(long)]
+        uninstall: bool,
+        /// The program goes to PREFIX/bin
+        #[arg(long, default_value = "/usr/local")]
+        prefix: PathBuf,
+        /// Put before every path, for packages
+        #[arg(long, default_value = "/")]
+        root: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test { quick, only } => test::run(&test::Scope::new(quick, only)),
         Chore::Tidy => tidy::run(&root()),
-        Chore::Install => packages::install().map(|()| true),
+        Chore::Packages => packages::install().map(|()| true),
+        Chore::Install {
+            uninstall,
+            prefix,
+            root: below,
+        } => {
+            let places = install::Places::new(&below, &prefix);
+            let done = if uninstall {
+                install::uninstall(&places)
+            } else {
+                install::install(&root(), &places)
+            };
+            done.map(|()| true)
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
