@@ -36,18 +36,11 @@ impl Capture {
         let mut command = network.command("dumpcap");
         // lo for peers on this machine, the bridge for kernels: a packet passes one of them once.
         command
-            .args([
-                "-q",
-                "-i",
-                "lo",
-                "-i",
-                "br0",
-                "-B",
-                "256",
-                "-f",
-                &format!("tcp port {port}"),
-                "-w",
-            ])
+            .args(["-q", "-B", "128", "-f", &format!("tcp port {port}")])
+            // What dumpcap keeps between the thread of each interface and the file: it drops beyond 1 MB otherwise.
+            .args(["-C", "268435456", "-N", "1000000"])
+            // What stands before the interfaces is for both of them.
+            .args(["-i", "lo", "-i", "br0", "-w"])
             .arg(&file);
         let running = Running::start("dumpcap", &mut command)?;
         running.wait_for("File: ", Duration::from_secs(20))?;
