@@ -230,19 +230,24 @@ fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     Ok(())
 }
 
+/// A process that has written to `known` and keeps it open.
+fn writer(scene: &Scene) -> Result<Running> {
+    let written = scene.control.join("written");
+    let script = format!(
+        "exec 3>>{}; printf precious >&3; touch {}; exec sleep 1000",
+        scene.mounted("known"),
+        written.display()
+    );
+    let writer = Running::start("a writer", scene.network.command("bash").args(["-c", &script]))?;
+    until("it has written", MINUTE, || Ok(written.exists().then_some(())))?;
+    Ok(writer)
+}
+
 #[test]
-fn forced_unmounting_of_a_busy_mount_leaves_nothing_within_2_s() -> Result<()> {
+fn forced_unmounting_of_a_busy_mount_leaves_nothing_within_2_s_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
-    let mut busy = Running::start(
-        "a reader",
-        scene
-            .network
-            .command("tail")
-            .args(["-f", &scene.mounted("known")]),
-    )?;
-    busy.wait_for("known", MINUTE)
-        .or_else(|_| ensure_running(&mut busy))?;
     scene.server.signal(Signal::STOP)?;
+    let mut busy = writer(&scene)?;
     let begun = Instant::now();
     let target = scene.mounted("");
     // It may say "busy": the abort comes before the detachment.
@@ -257,32 +262,22 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_within_2_s() -> Result<()> {
     })?;
     ensure!(begun.elapsed() < DEATH, "{:?}", begun.elapsed());
     busy.stop()?;
-    scene.go_on()?;
+    // The daemon tries for 30 s to write what the kernel has handed over.
     ensure!(scene.mount.process().wait(MINUTE)?.success());
-    Ok(())
-}
-
-/// `tail` prints the line of a file without an end of line only when it ends: then it is enough that it runs.
-fn ensure_running(process: &mut Running) -> Result<()> {
-    ensure!(process.is_running()?, "{}", process.output());
-    Ok(())
+    let said = scene.mount.process().output();
+    ensure!(
+        said.contains("not on the server's disk") && said.contains("/known"),
+        "{said}"
+    );
+    scene.go_on()
 }
 
 #[test]
-fn bytes_that_were_never_sent_are_named_when_the_mount_is_forced_away() -> Result<()> {
+fn sigterm_flushes_and_a_second_one_ends_at_once_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
-    let script = format!(
-        "exec 3>>{}; printf precious >&3; touch {}; exec sleep 1000",
-        scene.mounted("known"),
-        scene.control.join("written").display()
-    );
-    let mut writer = Running::start("a writer", scene.network.command("bash").args(["-c", &script]))?;
-    until("it has written", MINUTE, || {
-        Ok(scene.control.join("written").exists().then_some(()))
-    })?;
     scene.server.signal(Signal::STOP)?;
+    let mut writer = writer(&scene)?;
     scene.mount.process().signal(Signal::TERM)?;
-    // The flush may take 30 s; the second signal ends at once.
     scene.mount.process().wait_for("ending", MINUTE)?;
     let begun = Instant::now();
     scene.mount.process().signal(Signal::TERM)?;
@@ -293,9 +288,25 @@ fn bytes_that_were_never_sent_are_named_when_the_mount_is_forced_away() -> Resul
         begun.elapsed()
     );
     let said = scene.mount.process().output();
-    ensure!(said.contains("lost"), "{said}");
+    ensure!(said.contains("lost") && said.contains("/known"), "{said}");
+    ensure!(!scene.is_mounted()?);
     writer.stop()?;
     scene.go_on()
+}
+
+#[test]
+fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, LASTING)?;
+    let mut writer = writer(&scene)?;
+    scene.mount.process().signal(Signal::TERM)?;
+    ensure!(
+        scene.mount.process().wait(MINUTE)?.success(),
+        "{}",
+        scene.mount.process().output()
+    );
+    ensure!(fs::read(scene.export.join("known"))? == b"knownprecious");
+    ensure!(!scene.is_mounted()?);
+    writer.stop().map(drop)
 }
 
 #[test]

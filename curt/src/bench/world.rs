@@ -38,7 +38,13 @@ impl World {
             .arg("--bind")
             .arg(format!("127.0.0.1:{port}"));
         command
-            .args(["--mount-port", &port.to_string(), "--insecure", "--state"])
+            .args([
+                "--mount-port",
+                &port.to_string(),
+                "--insecure",
+                "--no-rpcbind",
+                "--state",
+            ])
             .arg(directory.path().join("state"));
         let mut server = Daemon::start("curt serve", &mut command)?;
         server.until("curt serve accepts", START, || {

@@ -1,0 +1,192 @@
+//! A machine that has Curt's helpers installed, an fstab of its own and a server to mount, without touching the real ones.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use curt_tests::curt::{Serve, program};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+/// How long any command of these tests may take.
+pub(crate) const SHORT: Duration = Duration::from_secs(60);
+
+/// Uid and gid of whoever is not root.
+pub(crate) const USER: u32 = 1000;
+
+/// What came of a command.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: Option<i32>,
+    /// Standard output and standard error, one behind the other.
+    pub(crate) text: String,
+}
+
+pub(crate) struct Host {
+    pub(crate) network: Network,
+    pub(crate) export: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
+impl Host {
+    /// A machine without a server: see [`Host::serve`].
+    pub(crate) fn new() -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        let target = network.make_directory("mnt")?;
+        std::fs::write(export.join("hello"), "hello\n")?;
+        std::os::unix::fs::chown(&target, Some(USER), Some(USER))?;
+        let host = Self {
+            network,
+            export,
+            target,
+        };
+        let curt = program("curt")?;
+        let directory = host.network.directory().display().to_string();
+        // What is mounted here only this network's programs see; /sbin is where mount(8) looks for helpers.
+        host.shell(&format!(
+            "cd {directory}; mkdir sbin work; : > fstab; cp /etc/fuse.conf fuse.conf
+             ln -s {curt} sbin/mount.curt; ln -s {curt} sbin/mount.fuse.curt
+             mount -t overlay overlay -o lowerdir=/usr/sbin,upperdir=$PWD/sbin,workdir=$PWD/work /usr/sbin
+             mount --bind fstab /etc/fstab; mount --bind fuse.conf /etc/fuse.conf
+             mknod -m 666 fuse c 10 229; mount --bind fuse /dev/fuse",
+            curt = curt.display()
+        ))?;
+        Ok(host)
+    }
+
+    /// Starts `curt serve` of the export.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Result<Serve> {
+        Serve::start(&self.network, &self.export, arguments)
+    }
+
+    pub(crate) fn source(&self) -> String {
+        format!("10.77.0.1:{}", self.export.display())
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        self.target.to_str().unwrap_or_default()
+    }
+
+    /// Replaces /etc/fstab.
+    pub(crate) fn fstab(&self, options: &str) -> Result<()> {
+        let line = format!("{} {} curt {options} 0 0\n", self.source(), self.target());
+        Ok(std::fs::write(self.network.directory().join("fstab"), line)?)
+    }
+
+    pub(crate) fn empty_fstab(&self) -> Result<()> {
+        Ok(std::fs::write(self.network.directory().join("fstab"), "")?)
+    }
+
+    pub(crate) fn fuse_conf(&self, text: &str) -> Result<()> {
+        Ok(std::fs::write(self.network.directory().join("fuse.conf"), text)?)
+    }
+
+    /// Runs a shell script that must succeed.
+    pub(crate) fn shell(&self, script: &str) -> Result<String> {
+        self.network.shell(script, SHORT)
+    }
+
+    /// Runs a command, whatever comes of it.
+    pub(crate) fn run(&self, words: &[&str]) -> Result<Done> {
+        let (name, arguments) = words.split_first().context("a command has a name")?;
+        let (status, output, errors) = process::finish(self.network.command(name).args(arguments), SHORT)?;
+        Ok(Done {
+            status: status.code(),
+            text: format!("{output}{errors}"),
+        })
+    }
+
+    /// Runs a command as [`USER`].
+    pub(crate) fn run_as_user(&self, words: &[&str]) -> Result<Done> {
+        let user = USER.to_string();
+        let ids = [
+            "setpriv",
+            "--reuid",
+            &user,
+            "--regid",
+            &user,
+            "--clear-groups",
+            "--",
+        ];
+        self.run(&[&ids[..], words].concat())
+    }
+
+    /// `curt mount` of the export with `options` behind the ports that need no portmapper.
+    pub(crate) fn mount(&self, options: &str) -> Result<Done> {
+        let curt = program("curt")?.display().to_string();
+        let options = with_ports(options);
+        self.run(&[&curt, "mount", &self.source(), self.target(), "-o", &options])
+    }
+
+    /// The same, which must succeed.
+    pub(crate) fn mounted(&self, options: &str) -> Result<()> {
+        let done = self.mount(options)?;
+        ensure!(done.status == Some(0), "{done:?}");
+        ensure!(self.is_mounted()?, "it is not mounted");
+        Ok(())
+    }
+
+    pub(crate) fn is_mounted(&self) -> Result<bool> {
+        Ok(self.run(&["mountpoint", "-q", self.target()])?.status == Some(0))
+    }
+
+    /// Unmounts and waits until the daemon has let go of everything.
+    pub(crate) fn unmount(&self) -> Result<()> {
+        self.shell(&format!("umount {}", self.target()))?;
+        process::until("the daemon's control socket is gone", SHORT, || {
+            let left = self.shell("ls /run/curt 2>/dev/null | wc -l")?;
+            Ok((left.trim() == "0").then_some(()))
+        })
+    }
+
+    /// What `findmnt` says of the mount in one column, from the kernel's table or libmount's (`-m`).
+    pub(crate) fn column(&self, flags: &[&str], column: &str) -> Result<String> {
+        let command = [&["findmnt", "-n", "-o", column, "-M", self.target()][..], flags].concat();
+        let done = self.run(&command)?;
+        ensure!(done.status == Some(0), "{done:?}");
+        Ok(done.text.trim().to_owned())
+    }
+
+    /// How many requests of a procedure the mount has sent.
+    pub(crate) fn sent(&self, procedure: &str) -> Result<u64> {
+        let curt = program("curt")?.display().to_string();
+        let done = self.run(&[&curt, "stat", "--json", self.target()])?;
+        ensure!(done.status == Some(0), "{done:?}");
+        let report: serde_json::Value = serde_json::from_str(&done.text)?;
+        let requests = &report[0]["counters"]["requests"];
+        requests[procedure]
+            .as_u64()
+            .with_context(|| format!("no count of {procedure} in {report}"))
+    }
+
+    /// A path in the mount.
+    pub(crate) fn inside(&self, name: &str) -> String {
+        self.target.join(name).display().to_string()
+    }
+}
+
+impl Drop for Host {
+    /// A daemon that is left would keep the machine's mounts.
+    fn drop(&mut self) {
+        let _left_by_a_failed_test = self
+            .network
+            .shell("umount -l -a -t fuse.curt 2>/dev/null; true", SHORT);
+    }
+}
+
+/// Options behind those that say where the server of these tests is.
+pub(crate) fn with_ports(options: &str) -> String {
+    let ports = format!("port={0},mountport={0}", Serve::PORT);
+    if options.is_empty() {
+        ports
+    } else {
+        format!("{ports},{options}")
+    }
+}
+
+/// Whether a file system says that it is read-only.
+pub(crate) fn refuses_writes(host: &Host, directory: &Path) -> Result<bool> {
+    let done = host.run(&["touch", directory.join("new").to_str().context("UTF-8")?])?;
+    Ok(done.status != Some(0) && done.text.contains("Read-only file system"))
+}

@@ -1,0 +1,7 @@
+//! `curt mount` as mount(8)'s helper and by hand: fstab lines, remounts, phrases and exit statuses, effects of options.
+
+mod failing;
+mod fstab;
+mod host;
+mod options;
+mod users;
