@@ -302,18 +302,49 @@ impl Client {
         if !file.flags.write {
             return Err(Errno::BADF);
         }
+        if !file.flags.append {
+            return self.write_at(caller, file, offset, bytes);
+        }
         let asked = self.asked(caller);
-        let end = || self.size_now(&asked, &file.inode);
-        let position = if file.flags.append {
-            Position::End(&end)
-        } else {
-            Position::At(offset)
-        };
-        let result = self
+        let size = || self.size_now(&asked, &file.inode);
+        let interrupt = &asked.interrupt;
+        let taken = self
             .core
             .plane
-            .write(&file.owner, &file.data, position, bytes, &asked.interrupt);
-        result.map_err(|error| self.data_error(&file.inode, error))
+            .write(&file.owner, &file.data, Position::End(&size), bytes, interrupt);
+        let taken = taken.map_err(|error| self.data_error(&file.inode, error))?;
+        if taken.offset != offset
+            && let Some(observer) = &self.core.observer
+        {
+            // A kernel has put its copy where it thought that the end was.
+            observer.contents_changed(file.id());
+        }
+        Ok(taken.count)
+    }
+
+    /// Writes `bytes` at `offset` whatever the file was opened with: pages that were changed through a mapping go back to
+    /// where they belong by any open file.
+    ///
+    /// # Errors
+    /// As [`Client::write`].
+    pub fn write_at(
+        &self,
+        caller: &Caller,
+        file: &OpenFile,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        if !file.flags.write {
+            return Err(Errno::BADF);
+        }
+        let position = Position::At(offset);
+        let taken = self
+            .core
+            .plane
+            .write(&file.owner, &file.data, position, bytes, &caller.interrupt);
+        taken
+            .map(|taken| taken.count)
+            .map_err(|error| self.data_error(&file.inode, error))
     }
 
     /// The server's size of the file, asked for now.

@@ -67,6 +67,8 @@ pub(super) struct FileState {
     /// The mount ends: nothing is sent any more.
     pub(super) stopped: bool,
     pub(super) fetches: Vec<Arc<Fetch>>,
+    /// How often the end of the file may have moved, through us or as far as we heard.
+    pub(super) resizes: u64,
     /// Where a READ found the end of the server's file.
     pub(super) server_end: Option<u64>,
     /// When the READ was sent that brought the first bytes that anybody was given since the last invalidation.
@@ -173,6 +175,7 @@ impl FileData {
         let mut state = self.lock();
         state.segments.cut_clean();
         state.fetches.clear();
+        state.resizes += 1;
         state.server_end = None;
         state.pages_since = None;
     }
@@ -182,6 +185,12 @@ impl FileData {
     #[must_use]
     pub fn pages_since(&self) -> Option<Instant> {
         self.core.lock().pages_since
+    }
+
+    /// Drops clean bytes as lack of room would.
+    #[cfg(test)]
+    pub(super) fn evict_all(&self) {
+        self.lock().segments.cut_clean();
     }
 
     /// Bytes are here that the server does not have on disk.
@@ -202,6 +211,7 @@ impl FileData {
     pub fn truncated(&self, size: u64) {
         let mut state = self.lock();
         state.segments.cut(size..u64::MAX);
+        state.resizes += 1;
         state.fetches.clear();
         state.server_end = Some(size);
         drop(state);

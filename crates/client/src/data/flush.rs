@@ -95,6 +95,12 @@ impl DataPlane {
             .collect()
     }
 
+    /// What is not on the server's disk at this moment.
+    #[must_use]
+    pub fn unwritten(&self) -> Vec<Unsent> {
+        self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
+    }
+
     /// Has the workers send and commit the writes up to `target`.
     fn ask_durable(self: &Arc<Self>, owner: &Arc<dyn DataOwner>, target: u64) {
         let mut state = owner.data().core.lock();

@@ -39,7 +39,7 @@ use crate::plan::{Attributes, Wcc};
 pub use file::FileData;
 pub use plane::{DataPlane, OpenData, OpenMode, Unsent};
 pub use shared::{ReadBytes, Shared};
-pub use write::Position;
+pub use write::{Position, Taken};
 
 /// What the data half asks of and tells to the inode whose data it moves. Never called with a lock of the data half held.
 pub trait DataOwner: fmt::Debug + Send + Sync + 'static {

@@ -29,6 +29,8 @@ const FETCHES_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Fetch {
     pub(super) range: Range<u64>,
+    /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has moved.
+    resizes: u64,
     outcome: OnceLock<Result<Fetched, DataError>>,
 }
 
@@ -40,6 +42,8 @@ struct Fetched {
     /// The server's file ends here.
     end: bool,
     sent_at: Instant,
+    /// [`FileState::resizes`] when its READ was begun.
+    resizes: u64,
 }
 
 /// What a reader has to do next.
@@ -52,9 +56,10 @@ enum Next {
 }
 
 impl Fetch {
-    fn new(range: Range<u64>) -> Arc<Self> {
+    fn new(range: Range<u64>, resizes: u64) -> Arc<Self> {
         Arc::new(Self {
             range,
+            resizes,
             outcome: OnceLock::new(),
         })
     }
@@ -73,6 +78,8 @@ struct Reading {
     fetched: Vec<Fetched>,
     /// The end of the server's file by attributes.
     believed: Option<u64>,
+    /// [`FileState::resizes`] when the read began.
+    began: u64,
     /// Bytes to fetch for a gap, at least.
     fetch: u64,
 }
@@ -97,10 +104,12 @@ impl DataPlane {
         }
         let advice = open.ahead.lock().advise(range.clone(), self.options.read_ahead);
         let believed = owner.believed_size();
+        let began = owner.data().core.lock().resizes;
         let mut reading = Reading {
             range,
             fetched: Vec::new(),
             believed,
+            began,
             fetch: advice.fetch,
         };
         let mut looked_ahead = advice.ahead == 0;
@@ -175,7 +184,7 @@ impl DataPlane {
         if let Some(fetch) = shared {
             return Next::Wait(Arc::clone(fetch));
         }
-        let fetch = Fetch::new(self.fetch_range(state, reading, &gap));
+        let fetch = Fetch::new(self.fetch_range(state, reading, &gap), state.resizes);
         state.fetches.push(Arc::clone(&fetch));
         Next::Lead(fetch)
     }
@@ -219,7 +228,7 @@ impl DataPlane {
                 let free = without(gap, &state.fetches);
                 for range in free {
                     if state.fetches.len() < FETCHES_MAX {
-                        let fetch = Fetch::new(range);
+                        let fetch = Fetch::new(range, state.resizes);
                         state.fetches.push(Arc::clone(&fetch));
                         started.push(fetch);
                     }
@@ -244,7 +253,7 @@ impl DataPlane {
         credential: &Arc<Credential>,
         interrupt: &Interrupt,
     ) -> Result<Fetched, DataError> {
-        let outcome = self.read_once(owner, fetch.range.clone(), credential, interrupt);
+        let outcome = self.read_once(owner, fetch, credential, interrupt);
         let number = self.bounds.cache.next_number();
         let mut kept = 0;
         let mut state = owner.data().lock();
@@ -257,7 +266,7 @@ impl DataPlane {
             state.fetches.swap_remove(listed);
             if let Ok(fetched) = &outcome {
                 kept = state.segments.fill(fetched.offset, &fetched.bytes, number);
-                if fetched.end {
+                if fetched.end && state.resizes == fetch.resizes {
                     state.server_end = Some(fetched.until());
                 }
             }
@@ -274,10 +283,11 @@ impl DataPlane {
     fn read_once(
         &self,
         owner: &Arc<dyn DataOwner>,
-        range: Range<u64>,
+        fetch: &Fetch,
         credential: &Arc<Credential>,
         interrupt: &Interrupt,
     ) -> Result<Fetched, DataError> {
+        let range = &fetch.range;
         let count = u32::try_from(range.end - range.start)
             .unwrap_or(u32::MAX)
             .min(self.options.read_size);
@@ -295,6 +305,7 @@ impl DataPlane {
             bytes: data.bytes,
             end: data.end,
             sent_at: answer.sent_at,
+            resizes: fetch.resizes,
         })
     }
 
@@ -311,7 +322,8 @@ impl DataPlane {
         let mut position = range.start;
         while position < range.end {
             let step = (range.end - position).min(u64::from(self.options.read_size));
-            let fetched = self.read_once(owner, position..position + step, &open.credential, interrupt)?;
+            let fetch = Fetch::new(position..position + step, 0);
+            let fetched = self.read_once(owner, &fetch, &open.credential, interrupt)?;
             position = fetched.until();
             bytes.push(fetched.bytes);
             if fetched.end {
@@ -325,10 +337,9 @@ impl DataPlane {
 impl Reading {
     /// The server's file ends at or before `position`, as far as anybody knows.
     fn is_behind_end(&self, state: &FileState, position: u64) -> bool {
-        let found = self
-            .fetched
-            .iter()
-            .any(|fetched| fetched.end && fetched.until() <= position);
+        let is_end =
+            |fetched: &Fetched| fetched.end && fetched.resizes >= self.began && fetched.until() <= position;
+        let found = self.fetched.iter().any(is_end);
         let known = state.server_end.max(self.believed);
         found || known.is_some_and(|end| end <= position)
     }

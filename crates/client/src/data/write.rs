@@ -23,6 +23,15 @@ pub enum Position<'a> {
     End(&'a dyn Fn() -> Result<u64, DataError>),
 }
 
+/// What was taken of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Where it went: not before known for a write to the end.
+    pub offset: u64,
+    /// Bytes.
+    pub count: usize,
+}
+
 impl From<Interrupted> for DataError {
     fn from(_: Interrupted) -> Self {
         Self::Call(CallError::Interrupted)
@@ -30,7 +39,7 @@ impl From<Interrupted> for DataError {
 }
 
 impl DataPlane {
-    /// Takes `bytes` to be written through `open`; returns how many: fewer than all only if it was interrupted in between.
+    /// Takes `bytes` to be written through `open`; fewer than all only if it was interrupted in between.
     ///
     /// # Errors
     /// A failure of an earlier write that this open file was not told of; for synchronous files those of this write;
@@ -42,12 +51,13 @@ impl DataPlane {
         position: Position<'_>,
         bytes: &[u8],
         interrupt: &Interrupt,
-    ) -> Result<usize, DataError> {
+    ) -> Result<Taken, DataError> {
         if let Some(error) = owner.data().core.lock().errors.tell(&open.cursor) {
             return Err(error);
         }
         let mut done = 0;
         let mut next = position;
+        let mut first = None;
         while done < bytes.len() {
             let step =
                 (bytes.len() - done).min(usize::try_from(self.options.write_size).unwrap_or(usize::MAX));
@@ -59,13 +69,17 @@ impl DataPlane {
             let offset = self.take(owner, open, next, &bytes[done..done + step])?;
             drop(room);
             done += step;
+            first.get_or_insert(offset);
             next = Position::At(offset + step as u64);
             self.set_to_work(owner);
         }
         if done > 0 && (self.options.synchronous || open.mode.synchronous || open.mode.direct) {
             self.flush(owner, open, interrupt)?;
         }
-        Ok(done)
+        Ok(Taken {
+            offset: first.unwrap_or_default(),
+            count: done,
+        })
     }
 
     /// Waits until `bytes` more may be held.
@@ -106,6 +120,7 @@ impl DataPlane {
                 .filter(|end| *end <= OFFSET_MAX);
             let end = end.ok_or(DataError::TooLarge)?;
             state.writes += 1;
+            state.resizes += 1;
             state.last_writer = Some(Arc::clone(&open.credential));
             state.doubt_fetches(&(offset..end));
             let origin = Origin {

@@ -174,6 +174,7 @@ impl DataPlane {
         let file = owner.data();
         let mut state = file.lock();
         state.landings += 1;
+        state.resizes += 1;
         state.note_verifier(written.verifier);
         state.server_end = state.server_end.map(|end| end.max(range.end));
         let stable = written.stability == Stability::FileSync;

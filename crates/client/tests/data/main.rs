@@ -91,8 +91,50 @@ impl Program {
                 .server
                 .cut_in
                 .store(1 + self.random.below(6), std::sync::atomic::Ordering::Relaxed),
+            95 | 96 => self.append(),
+            97 => self.write_page(),
             _ => self.write(),
         }
+    }
+
+    /// Through another open file, as a logger would.
+    fn append(&mut self) {
+        let length = usize::try_from(1 + self.random.below(3000)).unwrap();
+        if self.model.len() + length > usize::try_from(SIZE).unwrap() {
+            return;
+        }
+        let flags = OpenFlags {
+            append: true,
+            ..OpenFlags::writing()
+        };
+        let log = self.client.open(&user(), self.file.id(), flags).unwrap().file;
+        assert_eq!(self.client.write(&user(), &log, 0, &vec![9; length]), Ok(length));
+        self.model.resize(self.model.len() + length, 9);
+        if self.random.below(2) == 0 {
+            self.client.close(&user(), &log).unwrap();
+        } else {
+            self.client.release(&log);
+        }
+    }
+
+    /// A page that was changed through a mapping, written back by an open file that has O_APPEND.
+    fn write_page(&mut self) {
+        let flags = OpenFlags {
+            append: true,
+            ..OpenFlags::writing()
+        };
+        let log = self.client.open(&user(), self.file.id(), flags).unwrap().file;
+        let start = usize::try_from(self.random.below(SIZE) / 4096 * 4096).unwrap();
+        let end = (start + 4096).min(self.model.len());
+        if start < end {
+            self.model[start..end].fill(77);
+            let page = &self.model[start..end];
+            assert_eq!(
+                self.client.write_at(&user(), &log, start as u64, page),
+                Ok(end - start)
+            );
+        }
+        self.client.close(&user(), &log).unwrap();
     }
 
     fn write(&mut self) {

@@ -198,9 +198,13 @@ impl Filesystem for Bridge {
     fn write(&self, context: &Asked<'_>, _: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
         self.operations.count(Operation::Write);
         let file = self.files.get(write.fh)?;
-        let taken = self
-            .client
-            .write(&self.caller(context), &file, write.offset, data)?;
+        let caller = self.caller(context);
+        // Pages go back to where they are mapped, though the kernel may take an open file with O_APPEND for it.
+        let taken = if write.from_cache {
+            self.client.write_at(&caller, &file, write.offset, data)?
+        } else {
+            self.client.write(&caller, &file, write.offset, data)?
+        };
         u32::try_from(taken).map_err(|_| Errno::OVERFLOW)
     }
 

@@ -209,24 +209,28 @@ impl Rig {
     }
 
     fn write(&self, open: &OpenData, offset: u64, bytes: &[u8]) -> Result<usize, DataError> {
-        self.plane.write(
-            &self.owner,
-            open,
-            Position::At(offset),
-            bytes,
-            &Interrupt::never(),
-        )
+        self.plane
+            .write(
+                &self.owner,
+                open,
+                Position::At(offset),
+                bytes,
+                &Interrupt::never(),
+            )
+            .map(|taken| taken.count)
     }
 
     fn append(&self, open: &OpenData, bytes: &[u8]) -> Result<usize, DataError> {
         let size = || Ok(self.file.believed.lock().unwrap_or_default());
-        self.plane.write(
-            &self.owner,
-            open,
-            Position::End(&size),
-            bytes,
-            &Interrupt::never(),
-        )
+        self.plane
+            .write(
+                &self.owner,
+                open,
+                Position::End(&size),
+                bytes,
+                &Interrupt::never(),
+            )
+            .map(|taken| taken.count)
     }
 
     fn flush(&self, open: &OpenData) -> Result<(), DataError> {

@@ -298,3 +298,30 @@ fn offsets_behind_every_file_are_its_end() {
     assert_eq!(rig.read(&rig.open(), u64::MAX, 100).unwrap(), []);
     assert_eq!(rig.read(&rig.open(), u64::MAX - 50, usize::MAX).unwrap(), []);
 }
+
+#[test]
+fn an_end_that_was_found_before_an_append_is_not_believed_after_it() {
+    let rig = Rig::threaded(&pattern(4096), small());
+    let (entered, inside) = std::sync::mpsc::channel();
+    let (go, held) = std::sync::mpsc::channel::<()>();
+    let mut first = true;
+    // The READ has seen the end, and its reply is late.
+    rig.server.script_after(move |seen| {
+        if seen.procedure == READ && std::mem::take(&mut first) {
+            entered.send(()).unwrap();
+            held.recv().unwrap();
+        }
+    });
+    let open = rig.open();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| rig.read(&open, 0, 4096).unwrap());
+        inside.recv().unwrap();
+        rig.append(&open, b"more").unwrap();
+        rig.flush(&open).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(reader.join().unwrap(), pattern(4096));
+    });
+    rig.file.data.evict_all();
+    *rig.file.believed.lock() = None;
+    assert_eq!(rig.read(&open, 4096, 100).unwrap(), b"more");
+}

@@ -44,11 +44,13 @@ pub(super) enum Fault {
 }
 
 type Script = Box<dyn FnMut(&Seen) -> Option<Fault> + Send>;
+type After = Box<dyn FnMut(&Seen) + Send>;
 
 #[derive(Default)]
 pub(super) struct Server {
     state: Mutex<State>,
     script: Mutex<Option<Script>>,
+    script_after: Mutex<Option<After>>,
     inside: Mutex<Inside>,
     entered: Condvar,
 }
@@ -105,6 +107,11 @@ impl Server {
     /// From now on `script` may break in on each call.
     pub(super) fn script(&self, script: impl FnMut(&Seen) -> Option<Fault> + Send + 'static) {
         *self.script.lock() = Some(Box::new(script));
+    }
+
+    /// From now on `script` is run before each reply goes back.
+    pub(super) fn script_after(&self, script: impl FnMut(&Seen) + Send + 'static) {
+        *self.script_after.lock() = Some(Box::new(script));
     }
 
     /// What was called since this was last asked: (procedure, offset, count, stability).
@@ -164,7 +171,13 @@ impl Server {
             inside.writes.push(range);
         }
         self.enter();
-        let results = self.respond(seen, &data, interrupt);
+        let results = self.respond(seen.clone(), &data, interrupt);
+        // Taken out while it runs: it may wait for other calls.
+        let script = self.script_after.lock().take();
+        if let Some(mut script) = script {
+            script(&seen);
+            *self.script_after.lock() = Some(script);
+        }
         let mut inside = self.inside.lock();
         inside.now -= 1;
         if let Some(at) = inside.writes.iter().position(|write| *write == range) {
