@@ -30,6 +30,7 @@ const ECHO: u32 = 1;
 const SLOW: u32 = 2;
 const LARGE: u32 = 3;
 const FAULT: u32 = 4;
+const SLOW_AND_LARGE: u32 = 5;
 const FAILURES: u32 = 10;
 
 /// A service whose slow calls wait for the test.
@@ -84,6 +85,11 @@ impl Service for Answers {
                 reply.extend_from_slice(call.arguments);
             }
             LARGE => reply.resize(reply.len() + (1 << 20), 7),
+            SLOW_AND_LARGE => {
+                context.may_block();
+                self.wait();
+                reply.resize(reply.len() + (1 << 20), 7);
+            }
             FAULT => panic!("a fault, as the test wants it"),
             other => {
                 reply.extend_from_slice(b"what is dropped again");
@@ -475,6 +481,35 @@ fn a_client_that_never_reads_harms_only_itself() {
             (xid, Ok(AcceptStatus::Success), 1 << 20)
         );
     }
+}
+
+#[test]
+fn clients_that_never_read_what_was_answered_late_hold_no_thread() {
+    let running = serve(Limits {
+        threads: 4,
+        ..Limits::default()
+    });
+    running.answers.release(1000);
+    let mut greedy: Vec<_> = (0..16).map(|_| running.connect()).collect();
+    for stream in &mut greedy {
+        let calls: Vec<u8> = (0..40)
+            .flat_map(|xid| call_record(xid, SLOW_AND_LARGE, &[]))
+            .collect();
+        stream.write_all(&calls).unwrap();
+    }
+    let started = Instant::now();
+    for _ in 0..20 {
+        expect_unharmed(&running);
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "took {:?}",
+        started.elapsed()
+    );
+    let mut stream = greedy.swap_remove(0);
+    let mut xids: Vec<u32> = (0..40).map(|_| read_reply(&mut stream).0).collect();
+    xids.sort_unstable();
+    assert_eq!(xids, (0..40).collect::<Vec<_>>());
 }
 
 #[test]

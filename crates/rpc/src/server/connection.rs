@@ -53,8 +53,6 @@ pub(super) enum Reading {
 struct Backlog {
     bytes: Vec<u8>,
     sent: usize,
-    /// A thread that does not read the connection is waiting for the client to take them.
-    drained_by_answerer: bool,
     closed: bool,
 }
 
@@ -160,15 +158,6 @@ impl Connection {
                 Sent::Closed
             }
         }
-    }
-
-    /// Whether this thread, which does not read the connection, is the one that is to wait for the client.
-    pub(super) fn begin_draining(&self) -> bool {
-        !std::mem::replace(&mut self.output.lock().drained_by_answerer, true)
-    }
-
-    pub(super) fn end_draining(&self) {
-        self.output.lock().drained_by_answerer = false;
     }
 
     /// Gives up what was not sent, and makes further sending do nothing.

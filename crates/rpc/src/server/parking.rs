@@ -242,15 +242,12 @@ impl Parking {
         }
     }
 
-    /// Tells the epoll set that a connection has a backlog; `false` if a thread reads it (which will see for itself).
-    pub(super) fn arm_for_room(&self, connection: &Connection) -> bool {
+    /// Tells the epoll set that a connection has a backlog, if it is parked.
+    pub(super) fn arm_for_room(&self, connection: &Connection) {
         let reading = connection.reading.lock();
-        match *reading {
-            Reading::Parked { .. } => self.arm(connection),
-            Reading::Busy => return false,
-            Reading::Closed => {}
+        if matches!(*reading, Reading::Parked { .. }) {
+            self.arm(connection);
         }
-        true
     }
 
     /// Takes a connection back that this thread parked a moment ago; `None` if another has it now.

@@ -88,6 +88,7 @@ enum After {
 
 /// What comes after trying to receive.
 enum Received {
+    /// There is something to do.
     Bytes,
     /// Nothing for some time: the connection is to be parked.
     Nothing,
@@ -184,10 +185,17 @@ impl Hall {
         if self.stopping.load(Ordering::SeqCst) {
             return Received::End;
         }
+        // While other threads answer calls of this connection, replies may be left unsent at any moment: it is parked, where
+        // that is noticed, and not waited for.
+        let in_flight = connection.in_flight.load(Ordering::Acquire) > 0;
+        if connection.has_backlog() {
+            return Received::Bytes;
+        }
         let half = !inbox.is_empty();
         // The socket's own timeout is for idle connections while there are threads enough; half a record has less time, and
         // where work waits for a thread there is none.
         let patience = match (half, self.crew.pressure()) {
+            _ if in_flight => None,
             (true, _) if patient => Some(&PATIENCE),
             (true, _) | (false, Pressure::Short) => None,
             (false, Pressure::Full) => Some(&PATIENCE_WHEN_FULL),
@@ -239,12 +247,16 @@ impl Hall {
 
     /// Waits a little for the client to take what was sent; whether it took all.
     fn wait_for_room(&self, connection: &Connection) -> bool {
+        let patience = match self.crew.pressure() {
+            Pressure::None => &PATIENCE,
+            Pressure::Full | Pressure::Short => &PATIENCE_WHEN_FULL,
+        };
         loop {
             match connection.drain() {
                 Sent::All | Sent::Closed => return true,
                 Sent::Waits => {
                     let room = &mut [PollFd::new(&connection.socket, PollFlags::OUT)];
-                    if rustix::event::poll(room, Some(&PATIENCE)) == Ok(0) {
+                    if rustix::event::poll(room, Some(patience)) == Ok(0) {
                         return false;
                     }
                 }
@@ -325,29 +337,14 @@ impl Hall {
         })
     }
 
-    /// Sends a reply from a thread that does not read the connection.
+    /// Sends a reply from a thread that does not read the connection, and does not wait for the client to take it.
     fn answer_late(&self, connection: &Connection, reply: &[u8]) {
         let sent = connection.send([reply, &[]], self.limits.unsent);
-        // Paired with `hand_over`.
-        connection.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if sent != Sent::Waits {
-            return;
-        }
-        // Whoever reads may be waiting for calls and not look; so one of those who answer waits, until all is taken or the
-        // connection is parked. Another one's reply may have come since all was taken: look again.
-        while connection.has_backlog() && connection.begin_draining() {
-            let parked = loop {
-                if self.wait_for_room(connection) {
-                    break false;
-                }
-                if self.parking.arm_for_room(connection) {
-                    break true;
-                }
-            };
-            connection.end_draining();
-            if parked {
-                break;
-            }
+        // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this call left unsent.
+        connection.in_flight.fetch_sub(1, Ordering::Release);
+        if sent == Sent::Waits {
+            // If a thread reads the connection, it looks for what is unsent before it waits for anything.
+            self.parking.arm_for_room(connection);
         }
     }
 }
