@@ -21,6 +21,12 @@ pub(crate) enum Refusal {
     Call(CallFailure),
 }
 
+impl From<CallFailure> for Refusal {
+    fn from(failure: CallFailure) -> Self {
+        Self::Call(failure)
+    }
+}
+
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         Self::Status(status)
@@ -61,18 +67,32 @@ impl<'r> Request<'r, '_> {
         })
     }
 
-    /// As [`Self::resolve`], for a second handle that must be of the same export.
-    pub(crate) fn resolve_beside(
+    /// What two handles of one call stand for, which must be of one export.
+    pub(crate) fn resolve_both(
         &self,
-        first: &Target<'_>,
-        handle: &FileHandle,
-    ) -> Result<Target<'r>, Refusal> {
-        let second = self.resolve(handle)?;
-        if second.export.id != first.export.id {
-            return Err(Status::Xdev.into());
-        }
-        Ok(second)
+        first: &FileHandle,
+        second: &FileHandle,
+    ) -> Result<Pair<'r>, CallFailure> {
+        let one = |handle| match self.resolve(handle) {
+            Ok(target) => Ok(Ok(target)),
+            Err(Refusal::Status(status)) => Ok(Err(status)),
+            Err(Refusal::Call(failure)) => Err(failure),
+        };
+        Ok(match (one(first)?, one(second)?) {
+            (Ok(first), Ok(second)) if first.export.id == second.export.id => Pair::Both(first, second),
+            (Ok(first), Ok(second)) => Pair::Not(Status::Xdev, Some(first), Some(second)),
+            (Err(status), second) => Pair::Not(status, None, second.ok()),
+            (Ok(first), Err(status)) => Pair::Not(status, Some(first), None),
+        })
     }
+}
+
+/// What two handles stand for.
+pub(crate) enum Pair<'r> {
+    /// Two objects of one export.
+    Both(Target<'r>, Target<'r>),
+    /// Why they cannot be used together, and those that are good by themselves: their attributes are told.
+    Not(Status, Option<Target<'r>>, Option<Target<'r>>),
 }
 
 /// A file and who asks for it.

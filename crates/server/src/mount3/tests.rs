@@ -19,14 +19,14 @@ fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
     let set = SetAttributes::with_mode(0o700);
     let made = vfs
-        .make_directory(&Caller::ROOT, &vfs.root(), b"home", &set)
+        .make_directory(&Caller::ROOT, &vfs.root(), b"users", &set)
         .value
         .unwrap();
     vfs.make_directory(&Caller::ROOT, &made.node.handle, b"alice", &set)
         .value
         .unwrap();
     let target = SetAttributes::default();
-    vfs.make_symlink(&Caller::ROOT, &vfs.root(), b"link", b"home", &target)
+    vfs.make_symlink(&Caller::ROOT, &vfs.root(), b"link", b"users", &target)
         .value
         .unwrap();
     vfs.create(
@@ -101,7 +101,7 @@ fn mnt_gives_the_handle_of_the_export_or_of_a_directory_below() {
     let service = service();
     let root = mount(&service, b"/srv/data").unwrap();
     assert_eq!(mount(&service, b"//srv/data/./"), Ok(root));
-    let below = mount(&service, b"/srv/data/home/alice").unwrap();
+    let below = mount(&service, b"/srv/data/users/alice").unwrap();
     assert_ne!(below, root);
     assert_eq!(
         service.key.verify(&below).unwrap().export,
@@ -121,7 +121,7 @@ fn mnt_of_anything_else_says_why_not() {
         (b"/srv/data/file", Status::Notdir),
         (b"/srv/data/link", Status::Notdir),
         (b"/srv/data/../data", Status::Noent),
-        (b"/srv/data/home/..", Status::Noent),
+        (b"/srv/data/users/..", Status::Noent),
         (&long, Status::Nametoolong),
     ];
     for (name, status) in rows {
@@ -168,18 +168,18 @@ fn dump_lists_who_mounted_until_they_unmount() {
         list.0.iter().map(line).collect::<Vec<_>>()
     };
     mount(&service, b"/srv/data").unwrap();
-    mount(&service, b"/srv/data/home").unwrap();
+    mount(&service, b"/srv/data/users").unwrap();
     call_from(&service, "[fe80::2]:700", 3, 1, &path(b"/srv/data")).unwrap();
     assert_eq!(
         dump(),
         [
             "10.0.0.7:/srv/data",
-            "10.0.0.7:/srv/data/home",
+            "10.0.0.7:/srv/data/users",
             "fe80::2:/srv/data"
         ]
     );
     call(&service, 3, 3, &path(b"/srv/data")).unwrap();
-    assert_eq!(dump(), ["10.0.0.7:/srv/data/home", "fe80::2:/srv/data"]);
+    assert_eq!(dump(), ["10.0.0.7:/srv/data/users", "fe80::2:/srv/data"]);
     call(&service, 3, 4, &[]).unwrap();
     assert_eq!(dump(), ["fe80::2:/srv/data"]);
 }

@@ -3,25 +3,25 @@
 use curt_proto::nfs3::{LinkArguments, LinkWcc, Outcome, Status};
 
 use crate::name::{Purpose, check};
-use crate::request::{Refusal, Request, Target};
+use crate::request::{Pair, Refusal, Request, Target};
 use crate::status;
 
 pub(super) fn run(
     request: &mut Request<'_, '_>,
     arguments: &LinkArguments<'_>,
 ) -> Result<Outcome<LinkWcc, LinkWcc>, Refusal> {
-    let file = request.resolve(&arguments.file)?;
-    let directory = match request.resolve_beside(&file, &arguments.place.directory) {
-        Ok(directory) => directory,
-        Err(Refusal::Status(status)) => return Ok(not_begun(status, &file, None)),
-        Err(refusal) => return Err(refusal),
+    let (file, directory) = match request.resolve_both(&arguments.file, &arguments.place.directory)? {
+        Pair::Both(file, directory) => (file, directory),
+        Pair::Not(status, file, directory) => {
+            return Ok(not_begun(status, file.as_ref(), directory.as_ref()));
+        }
     };
     let name = match directory
         .writable()
         .and_then(|()| check(arguments.place.name, Purpose::Make))
     {
         Ok(name) => name,
-        Err(status) => return Ok(not_begun(status, &file, Some(&directory))),
+        Err(status) => return Ok(not_begun(status, Some(&file), Some(&directory))),
     };
     request.context.may_block();
     let linked = file.vfs().link(&file.caller(), &file.node, &directory.node, name);
@@ -35,12 +35,17 @@ pub(super) fn run(
     })
 }
 
-fn not_begun(status: Status, file: &Target<'_>, directory: Option<&Target<'_>>) -> Outcome<LinkWcc, LinkWcc> {
+fn not_begun(
+    status: Status,
+    file: Option<&Target<'_>>,
+    directory: Option<&Target<'_>>,
+) -> Outcome<LinkWcc, LinkWcc> {
+    let attributes = file.and_then(Target::present);
     let directory = directory.map(Target::unchanged).unwrap_or_default();
     Outcome::Failed(
         status,
         LinkWcc {
-            attributes: file.present(),
+            attributes,
             directory,
         },
     )

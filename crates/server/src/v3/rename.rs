@@ -3,18 +3,16 @@
 use curt_proto::nfs3::{Outcome, RenameArguments, RenameWcc, Status};
 
 use crate::name::{Purpose, check};
-use crate::request::{Refusal, Request, Target};
+use crate::request::{Pair, Refusal, Request, Target};
 use crate::status;
 
 pub(super) fn run(
     request: &mut Request<'_, '_>,
     arguments: &RenameArguments<'_>,
 ) -> Result<Outcome<RenameWcc, RenameWcc>, Refusal> {
-    let from = request.resolve(&arguments.from.directory)?;
-    let to = match request.resolve_beside(&from, &arguments.to.directory) {
-        Ok(to) => to,
-        Err(Refusal::Status(status)) => return Ok(not_begun(status, &from, None)),
-        Err(refusal) => return Err(refusal),
+    let (from, to) = match request.resolve_both(&arguments.from.directory, &arguments.to.directory)? {
+        Pair::Both(from, to) => (from, to),
+        Pair::Not(status, from, to) => return Ok(not_begun(status, from.as_ref(), to.as_ref())),
     };
     let names = from.writable().and_then(|()| {
         let from = check(arguments.from.name, Purpose::Rename)?;
@@ -22,7 +20,7 @@ pub(super) fn run(
     });
     let (from_name, to_name) = match names {
         Ok(names) => names,
-        Err(status) => return Ok(not_begun(status, &from, Some(&to))),
+        Err(status) => return Ok(not_begun(status, Some(&from), Some(&to))),
     };
     request.context.may_block();
     let renamed = from
@@ -38,13 +36,17 @@ pub(super) fn run(
     })
 }
 
-fn not_begun(status: Status, from: &Target<'_>, to: Option<&Target<'_>>) -> Outcome<RenameWcc, RenameWcc> {
-    let to = to.map(Target::unchanged).unwrap_or_default();
+fn not_begun(
+    status: Status,
+    from: Option<&Target<'_>>,
+    to: Option<&Target<'_>>,
+) -> Outcome<RenameWcc, RenameWcc> {
+    let unchanged = |directory: Option<&Target<'_>>| directory.map(Target::unchanged).unwrap_or_default();
     Outcome::Failed(
         status,
         RenameWcc {
-            from: from.unchanged(),
-            to,
+            from: unchanged(from),
+            to: unchanged(to),
         },
     )
 }

@@ -314,13 +314,41 @@ fn nothing_leads_from_one_export_into_another() {
     let Outcome::Failed(Status::Xdev, wcc) = refused else {
         panic!("{refused:?}")
     };
-    assert_eq!(wcc.from.after, Some(fixture.attributes(one)));
+    assert_eq!(
+        (wcc.from.after, wcc.to.after),
+        (Some(fixture.attributes(one)), Some(fixture.attributes(two)))
+    );
     let refused = link(&fixture, file, two, b"file");
     let Outcome::Failed(Status::Xdev, wcc) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(wcc.attributes, Some(fixture.attributes(file)));
     assert_eq!(fixture.lookup(two, b"file").status(), Status::Noent);
+}
+
+#[test]
+fn the_good_one_of_two_handles_is_told_of() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    let bad = FileHandle::new(b"bad").unwrap();
+    let known = Some(fixture.attributes(root));
+    for (from, to) in [(root, bad), (bad, root)] {
+        let refused = rename(&fixture, (from, b"a"), (to, b"b"));
+        let Outcome::Failed(Status::Badhandle, wcc) = refused else {
+            panic!("{refused:?}")
+        };
+        let expected = if from == root {
+            (known, None)
+        } else {
+            (None, known)
+        };
+        assert_eq!((wcc.from.after, wcc.to.after), expected);
+    }
+    let refused = link(&fixture, bad, root, b"b");
+    let Outcome::Failed(Status::Badhandle, wcc) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!((wcc.attributes, wcc.directory.after), (None, known));
 }
 
 #[test]
