@@ -25,7 +25,7 @@ use crate::{
     config::{Behaviour, Environment},
     core::{Core, CoreParts},
     credentials::{Identities, Identity},
-    data::{DataPlane, Unsent},
+    data::DataPlane,
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
@@ -233,11 +233,6 @@ impl Client {
     pub fn known(&self) -> (usize, usize, usize) {
         let (present, missing) = self.names.len();
         (self.core.registry.len(), present, missing)
-    }
-
-    /// Writes all that is unwritten, for at most `limit`; returns what had to be given up. Nothing can be written afterwards.
-    pub fn sync_all(&self, limit: Duration) -> Vec<Unsent> {
-        self.core.plane.sync_all(limit)
     }
 
     /// The data half, for bytes in memory and the end of the mount.

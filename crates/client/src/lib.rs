@@ -54,6 +54,7 @@ pub mod plan;
 mod setattr;
 mod statistics;
 pub mod threads;
+mod unwritten;
 
 pub use api::{
     DataState, DirEntry, Entry, FileSystemStatistics, Found, Listener, Observer, OpenFlags, Opened,

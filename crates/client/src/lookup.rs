@@ -181,7 +181,7 @@ impl Client {
             };
             let (parent, label) = kept.parent.as_ref()?;
             return Some(Kept {
-                child: Some(Arc::clone(parent)),
+                child: Some(parent.upgrade()?),
                 label: *label,
             });
         }
@@ -354,7 +354,7 @@ impl Client {
             Learned::Leave => return None,
         };
         if name == b".." {
-            directory.facts().kept.directory().parent = child.map(|parent| (Arc::clone(parent), label));
+            directory.facts().kept.directory().parent = child.map(|parent| (Arc::downgrade(parent), label));
             return Some(label);
         }
         if let Some(child) = child {
@@ -394,13 +394,7 @@ impl Client {
             .is_some_and(|known| known.kind == curt_policy::ObjectKind::Directory);
         if let (true, Some(epoch)) = (is_directory, facts.contents()) {
             let label = NameLabel { epoch, sent_at };
-            let former = facts
-                .kept
-                .directory()
-                .parent
-                .replace((Arc::clone(directory), label));
-            drop(facts);
-            drop(former);
+            facts.kept.directory().parent = Some((Arc::downgrade(directory), label));
         }
     }
 

@@ -11,8 +11,8 @@ use std::{
 };
 
 use curt_policy::{
-    AskWhy, ObjectKind, OpenDecision, OpenIntent, OpenView,
-    data::{DataLabel, Pages, decide_pages},
+    AskWhy, ObjectKind, OpenDecision, OpenIntent, OpenView, Rights,
+    data::{DataLabel, Pages, decide_pages, decide_written_pages},
     open::{OpenServed, decide_open},
 };
 use curt_trace::ClientCounter;
@@ -22,6 +22,7 @@ use crate::{
     api::{DataState, OpenFlags, Opened},
     asking::ROUNDS_MAX,
     client::{Asked, Client},
+    credentials::Identity,
     data::{DataError, DataOwner, OpenData, OpenMode, Position, ReadBytes},
     errno,
     identity::{Caller, InodeId},
@@ -33,6 +34,8 @@ use crate::{
 pub struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     pub(crate) owner: Arc<dyn DataOwner>,
+    /// Who opened it: in whose name data are asked for.
+    identity: Arc<Identity>,
     flags: OpenFlags,
     data: OpenData,
     copies_void: AtomicU32,
@@ -117,8 +120,8 @@ impl Client {
             self.count(ClientCounter::OpenDataChanged);
         }
         let mut facts = inode.facts();
-        let copies_void = facts.copies_void;
         let file = facts.kept.file();
+        let copies_void = file.copies_void;
         file.opens += 1;
         if flags.write {
             file.write_opens += 1;
@@ -134,6 +137,7 @@ impl Client {
         let file = OpenFile {
             inode: Arc::clone(inode),
             owner: Arc::clone(inode) as Arc<dyn DataOwner>,
+            identity: Arc::clone(&asked.identity),
             flags,
             data: open_data,
             copies_void: AtomicU32::new(copies_void),
@@ -218,6 +222,7 @@ impl Client {
         let since = inode.data_if_any().and_then(|data| data.pages_since());
         let mut facts = inode.facts();
         let pages = match (since, facts.contents()) {
+            (None, _) if inode.data_if_any().is_some() => decide_written_pages(&options),
             (None, _) => Pages::Keep,
             (Some(_), None) => Pages::Drop,
             (Some(since), Some(epoch)) => {
@@ -234,7 +239,8 @@ impl Client {
                 data.invalidate();
             }
         }
-        if facts.copies_void == facts.copies_dropped {
+        let void = facts.kept.file_if_any().is_some_and(|file| file.copies_void != file.copies_dropped);
+        if !void {
             DataState::Same
         } else {
             DataState::Changed
@@ -246,9 +252,10 @@ impl Client {
     pub fn copies_dropped(&self, file: &OpenFile) {
         let seen = file.copies_void.load(Relaxed);
         let mut facts = file.inode.facts();
+        let state = facts.kept.file();
         // Serial numbers: the later of the two, across the wrap.
-        if seen.wrapping_sub(facts.copies_dropped) <= u32::MAX / 2 {
-            facts.copies_dropped = seen;
+        if seen.wrapping_sub(state.copies_dropped) <= u32::MAX / 2 {
+            state.copies_dropped = seen;
         }
     }
 
@@ -274,7 +281,15 @@ impl Client {
             .core
             .plane
             .read(&file.owner, &file.data, offset, count, &asked.interrupt);
-        result.map_err(|error| self.data_error(&file.inode, error))
+        result.map_err(|error| {
+            if let DataError::Status(status) = error {
+                // It was asked in the opener's name.
+                let identity = Arc::clone(&file.identity);
+                let opener = Asked { identity, interrupt: asked.interrupt.clone(), began: asked.began };
+                self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
+            }
+            self.data_error(&file.inode, error)
+        })
     }
 
     /// Cached data of a file that stays open are believed as long as its attributes are.

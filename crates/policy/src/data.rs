@@ -9,7 +9,7 @@
 use crate::{
     attributes::{Absorbed, AttributeState, Ticket},
     facts::Epoch,
-    options::CacheOptions,
+    options::{CacheOptions, RacyGuard},
     server_clock::ServerClock,
     time::Moment,
 };
@@ -49,6 +49,15 @@ pub fn decide_pages(
         options.racy_guard,
     );
     if same && !racy { Pages::Keep } else { Pages::Drop }
+}
+
+/// Decides at open about pages that were all written here, none read, while the contents' epoch lasts.
+pub const fn decide_written_pages(options: &CacheOptions) -> Pages {
+    match options.racy_guard {
+        RacyGuard::Auto | RacyGuard::Off => Pages::Keep,
+        // Somebody's change may have followed ours within one step of the server's clock.
+        RacyGuard::On => Pages::Drop,
+    }
 }
 
 /// Under what label the pages of a READ's reply may be kept, its attributes having been absorbed: `ticket` was taken from

@@ -2,7 +2,7 @@
 //!
 //! Owns storage only; each part exists only where it is used, for there are as many inodes as known names.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use curt_policy::{Epoch, Moment, NameLabel};
 
@@ -22,8 +22,9 @@ pub(crate) enum Kept {
 /// Of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// What `..` leads to, learned under this directory's own contents.
-    pub(crate) parent: Option<(Arc<Inode>, NameLabel)>,
+    /// What `..` leads to, learned under this directory's own contents. Weak: a server may say that two directories are in
+    /// each other.
+    pub(crate) parent: Option<(Weak<Inode>, NameLabel)>,
     /// Its names in the server's order, as far as they were listed under one epoch.
     pub(crate) listing: Option<Arc<Listing>>,
     /// Names that listings gave since one of its children was asked about.
@@ -56,6 +57,9 @@ pub(crate) struct OpenState {
     pub(crate) closed_after_writing: Option<Moment>,
     /// Who was first to open it since its cached data were last void: cached data are its (A4).
     pub(crate) first_user: Option<u32>,
+    /// Counts how often copies that others keep of the data became void, and up to which count they were dropped.
+    pub(crate) copies_void: u32,
+    pub(crate) copies_dropped: u32,
     /// The name that it has until its last close, having been removed while it was open.
     pub(crate) silly: Option<SillyName>,
 }

@@ -62,9 +62,6 @@ pub(crate) struct InodeFacts {
     pub(crate) stale: bool,
     /// The server and the mode bits disagreed: they do not judge access to this object any more (A5).
     bits_disputed: bool,
-    /// Counts how often copies that others keep of the data became void, and up to which count they were dropped.
-    pub(crate) copies_void: u32,
-    pub(crate) copies_dropped: u32,
 }
 
 impl Inode {
@@ -335,13 +332,13 @@ impl InodeFacts {
         decision == curt_policy::attributes::GetattrDecision::Serve
     }
 
-    /// Copies that others keep of the data are void, and nobody's data are cached.
+    /// Copies that others keep of the data are void, and nobody's data are cached. Who never opened the file keeps none.
     pub(crate) fn void_copies(&mut self) {
-        self.copies_void = self.copies_void.wrapping_add(1);
-        if let Kept::File(file) = &mut self.kept
-            && file.opens == 0
-        {
-            file.first_user = None;
+        if let Kept::File(file) = &mut self.kept {
+            file.copies_void = file.copies_void.wrapping_add(1);
+            if file.opens == 0 {
+                file.first_user = None;
+            }
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Rest {
     used: u64,
     pub(crate) fsid: u64,
     fileid: u64,
-    atime: Timestamp,
+    atime: ServerTime,
 }
 
 impl Rest {
@@ -37,7 +37,7 @@ impl Rest {
             used,
             fsid,
             fileid,
-            atime,
+            atime: server_time(atime),
         }
     }
 
@@ -57,7 +57,7 @@ impl Rest {
             device: self.device,
             fsid: self.fsid,
             fileid: self.fileid,
-            atime: self.atime,
+            atime: timestamp(self.atime),
             mtime: timestamp(mtime),
             ctime: timestamp(ctime),
         }

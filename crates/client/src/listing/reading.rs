@@ -183,7 +183,12 @@ impl Client {
         let inode = &directory.inode;
         let kept = self.names.find(inode.id(), &entry.name)?;
         let child = kept.child?;
-        if inode.facts().contents() != Some(kept.label.epoch) || child.facts().stale {
+        // One after the other: the server may list a directory in itself.
+        let contents = inode.facts().contents();
+        if contents != Some(kept.label.epoch) {
+            return None;
+        }
+        if child.facts().stale {
             return None;
         }
         let now = self.core.now();

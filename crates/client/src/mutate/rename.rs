@@ -111,9 +111,7 @@ impl Client {
         // It has another ctime now, and a directory that moved another `..`.
         moved.doubt();
         if is_directory && let Kept::Directory(directory) = &mut moved.facts().kept {
-            let former = directory.parent.take();
-            // Its inode may be the last to hold others.
-            drop(former);
+            directory.parent = None;
         }
         let _ = self.learn_own(to.0, to.1, Some(moved), ended.1);
     }

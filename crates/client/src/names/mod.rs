@@ -5,7 +5,9 @@
 //! epoch, which is in each entry's label; what is void is replaced or goes with age. Must not know whether an entry may be
 //! served: policy says so from its label.
 
+mod bytes;
 mod list;
+mod origin;
 
 use std::{
     collections::HashMap,
@@ -19,6 +21,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use crate::{config::Limits, identity::InodeId, inode::Inode};
+use bytes::NameBytes;
 use list::{Links, List, NONE};
 
 /// Entries of one piece of the slab: it grows by pieces, so that growing never copies or doubles it.
@@ -55,8 +58,9 @@ struct Table {
 #[derive(Debug)]
 struct Slot {
     directory: InodeId,
-    name: Box<[u8]>,
-    kept: Option<Kept>,
+    name: NameBytes,
+    child: Option<Arc<Inode>>,
+    label: NameLabel,
     age: Links,
     /// Among the missing names of its directory.
     siblings: Links,
@@ -131,7 +135,8 @@ impl DentryCache {
         let table = &mut *self.table.lock();
         let index = table.find(hash, directory, name)?;
         table.touch(index);
-        table.slab.slot(index).kept.clone()
+        let slot = table.slab.slot(index);
+        Some(Kept { child: slot.child.clone(), label: slot.label })
     }
 
     /// Keeps what is known of `name` in `directory`, instead of what was kept of it before.
@@ -145,11 +150,11 @@ impl DentryCache {
             dropped.extend(table.remove(hash, index));
         }
         table.insert(hash, directory, name, kept, |hash_of| {
-            self.hash(hash_of.directory, &hash_of.name)
+            self.hash(hash_of.directory, hash_of.name.as_bytes())
         });
         while let Some(index) = table.over(&self.limits, directory) {
             let slot = table.slab.slot(index);
-            let (hash, missing) = (self.hash(slot.directory, &slot.name), slot.is_missing());
+            let (hash, missing) = (self.hash(slot.directory, slot.name.as_bytes()), slot.is_missing());
             dropped.extend(table.remove(hash, index));
             self.counters.count(if missing {
                 ClientCounter::NegEvict
@@ -180,7 +185,7 @@ impl DentryCache {
 
 impl Slot {
     fn is_missing(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.child.is_none())
+        self.child.is_none()
     }
 }
 
@@ -188,7 +193,7 @@ impl Table {
     fn find(&self, hash: u64, directory: InodeId, name: &[u8]) -> Option<u32> {
         let is_it = |index: &u32| {
             let slot = self.slab.slot(*index);
-            slot.directory == directory && *slot.name == *name
+            slot.directory == directory && slot.name.as_bytes() == name
         };
         self.index.find(hash, is_it).copied()
     }
@@ -217,11 +222,13 @@ impl Table {
         kept: Kept,
         rehash: impl Fn(&Slot) -> u64,
     ) {
-        let missing = kept.child.is_none();
+        let Kept { child, label } = kept;
+        let missing = child.is_none();
         let slot = Slot {
             directory,
-            name: name.into(),
-            kept: Some(kept),
+            name: NameBytes::new(name),
+            child,
+            label,
             age: Links::ALONE,
             siblings: Links::ALONE,
         };
@@ -260,8 +267,8 @@ impl Table {
         }
         self.slab.free.push(index);
         let slot = self.slab.slot_mut(index);
-        slot.name = Box::default();
-        slot.kept.take()
+        slot.name = NameBytes::new(b"");
+        Some(Kept { child: slot.child.take(), label: slot.label })
     }
 
     /// The entry that has to go, if there are too many of a kind.

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 mod access;
+mod judges;
 mod listings;
 mod memory;
 mod mutations;
 mod names;
 mod opens;
+mod pairs;
 mod trouble;
 mod world;

@@ -113,6 +113,19 @@ impl World {
 
     /// A world whose server's clock has this step.
     pub(crate) fn with_time_step(time_step: Duration) -> Self {
+        let rules = ExportRules {
+            squash: Squash::None,
+            ..ExportRules::default()
+        };
+        Self::serving(rules, time_step, MemoryVfs::new)
+    }
+
+    /// A world that exports what `make` makes, by these rules.
+    pub(crate) fn serving(
+        rules: ExportRules,
+        time_step: Duration,
+        make: impl FnOnce(MemoryOptions) -> MemoryVfs,
+    ) -> Self {
         let clock = Arc::new(Scripted {
             base: Instant::now(),
             passed: AtomicU64::new(0),
@@ -124,11 +137,7 @@ impl World {
             root_mode: 0o777,
             ..MemoryOptions::default()
         };
-        let vfs = Arc::new(MemoryVfs::new(options));
-        let rules = ExportRules {
-            squash: Squash::None,
-            ..ExportRules::default()
-        };
+        let vfs = Arc::new(make(options));
         let export = ExportDefinition {
             path: b"/".to_vec(),
             vfs,

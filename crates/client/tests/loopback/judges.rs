@@ -1,0 +1,121 @@
+//! Mode bits as judges (A5): where the server turns out to judge otherwise, they judge no more.
+
+use std::{sync::Arc, time::Duration};
+
+use curt_policy::{AccessMode, CacheOptions};
+use curt_server::{ExportRules, Squash};
+use curt_trace::ClientCounter;
+use curt_vfs::{Formula, MemoryOptions, MemoryVfs, Time, TreeBuilder};
+use rustix::io::Errno;
+
+use crate::world::{World, user};
+
+struct Zeros;
+
+impl Formula for Zeros {
+    fn fill(&self, _: &[u8], _: u64, buffer: &mut [u8]) {
+        buffer.fill(0);
+    }
+}
+
+/// Files of uid 1000 that nobody else may touch, an hour or so old.
+fn private_files(options: MemoryOptions) -> MemoryVfs {
+    let time = Time {
+        seconds: 1_600_000_000,
+        nanoseconds: 7,
+    };
+    let mut tree = TreeBuilder::new(options, Arc::new(Zeros), time);
+    tree.owner(1000, 1000).modes(0o755, 0o600);
+    for name in ["f", "g", "h"] {
+        tree.file(name.as_bytes(), 10).unwrap();
+    }
+    tree.build()
+}
+
+/// A server that takes everybody for `anonymous`.
+fn world(anonymous: u32) -> World {
+    let rules = ExportRules {
+        squash: Squash::All,
+        anonymous_uid: anonymous,
+        anonymous_gid: anonymous,
+        ..ExportRules::default()
+    };
+    World::serving(rules, Duration::from_nanos(1), private_files)
+}
+
+fn noaccesscheck() -> CacheOptions {
+    CacheOptions {
+        access: AccessMode::ModeBits,
+        ..CacheOptions::default()
+    }
+}
+
+#[test]
+fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgement_of_that_file() {
+    let world = world(1000);
+    let mounted = world.mount(noaccesscheck());
+    world.seconds(1);
+    let top = mounted.client.root();
+    let file = mounted.lookup(&user(2000), top, "f").unwrap();
+    mounted.sent();
+    assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
+    assert_eq!(
+        mounted.sent(),
+        "ACCESS 1 READ 1",
+        "the denial is confirmed, and is none"
+    );
+    assert_eq!(mounted.counter(ClientCounter::AccessDenyOverturned), 1);
+    // Its answer is kept as long as the attributes are.
+    assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
+    assert_eq!(mounted.sent(), "GETATTR 1");
+    // The owner, whom the bits allow all, is judged by the server on this file ...
+    assert_eq!(mounted.client.access(&user(1000), file.id, 4), Ok(()));
+    assert_eq!(mounted.sent(), "ACCESS 1");
+    // ... and by the bits on another.
+    let other = mounted.lookup(&user(1000), top, "g").unwrap();
+    mounted.sent();
+    assert_eq!(mounted.client.access(&user(1000), other.id, 4), Ok(()));
+    assert_eq!(mounted.sent(), "");
+}
+
+#[test]
+fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on() {
+    let world = world(65_534);
+    let mounted = world.mount(noaccesscheck());
+    let (me, top) = (user(1000), mounted.client.root());
+    let [first, second, third] = ["f", "g", "h"].map(|name| mounted.lookup(&me, top, name).unwrap().id);
+    mounted.sent();
+    // The bits let the owner open; the server, to whom he is somebody else, refuses the data.
+    assert_eq!(mounted.cat(&me, first), Err(Errno::ACCESS));
+    let sent = mounted.sent();
+    assert!(!sent.contains("ACCESS"), "{sent}");
+    world.seconds(2);
+    assert_eq!(mounted.cat(&me, first), Err(Errno::ACCESS));
+    let sent = mounted.sent();
+    assert!(sent.contains("ACCESS 1") && !sent.contains("READ"), "{sent}");
+    // Now it is known whom he is not.
+    assert_eq!(
+        mounted
+            .client
+            .open(&me, second, curt_client::OpenFlags::reading())
+            .map(|_| ()),
+        Err(Errno::ACCESS)
+    );
+    assert_eq!(mounted.sent(), "ACCESS 1");
+    // Others are judged by the bits as before: a denial is confirmed, a permission is not.
+    assert_eq!(mounted.client.access(&user(2000), third, 4), Err(Errno::ACCESS));
+    assert!(mounted.sent().contains("ACCESS 1"));
+    assert_eq!(mounted.client.access(&user(2000), top, 4), Ok(()));
+    assert_eq!(mounted.sent(), "");
+}
+
+#[test]
+fn with_accesscheck_a_caller_that_the_server_maps_away_opens_nothing() {
+    let mounted = world(65_534).mount(CacheOptions::default());
+    let me = user(1000);
+    let file = mounted.lookup(&me, mounted.client.root(), "f").unwrap();
+    mounted.sent();
+    assert_eq!(mounted.cat(&me, file.id), Err(Errno::ACCESS));
+    let sent = mounted.sent();
+    assert!(!sent.contains("READ"), "{sent}");
+}

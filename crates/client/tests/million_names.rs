@@ -1,0 +1,136 @@
+//! 1,000,000 known names, each of an object of its own with attributes and an answer about access, fit into 512 MiB: measured on
+//! the process itself, with a server that is a function.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_client::{
+    Background, Behaviour, Caller, Client, Clock, Entry, Environment, MountedRoot, Task,
+    caller::Security,
+    plan::{PathLimits, ServerLimits, Wire},
+};
+use curt_policy::{AccessMode, CacheOptions, Interval};
+use curt_proto::nfs3::{FileHandle, Procedure};
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+
+const NAMES: u64 = 1_000_000;
+const BYTES_MAX: u64 = 512 << 20;
+
+#[derive(Debug)]
+struct Stopped(Instant);
+
+impl Clock for Stopped {
+    fn now(&self) -> Instant {
+        self.0
+    }
+
+    fn pause(&self, _: Duration, _: &Interrupt) {}
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Background for Nobody {
+    fn spawn(&self, _: Task) {}
+
+    fn spawn_after(&self, _: Duration, _: Task) {}
+}
+
+/// Finds every name, as a file whose number the name tells; handles are as long as Curt's server makes them.
+struct Endless;
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn fattr(kind: u32, fileid: u64) -> Vec<u8> {
+    let mut out = words(&[kind, 0o644 | 0o111, 1, 1000, 1000]);
+    for value in [4096_u64, 4096, 0, 7, fileid] {
+        out.extend(value.to_be_bytes());
+    }
+    out.extend(words(&[1_700_000_001, 5, 1_700_000_002, 6, 1_700_000_003, 7]));
+    out
+}
+
+impl Transport for Endless {
+    fn call(&self, request: &Request<'_>, _: &Interrupt) -> Result<Reply, CallError> {
+        let mut arguments = Vec::new();
+        curt_xdr::Encode::encode(request.arguments, &mut arguments);
+        let mut results = words(&[0]);
+        match Procedure::from_number(request.procedure).unwrap() {
+            Procedure::Getattr => results.extend(fattr(2, 1)),
+            Procedure::Lookup => {
+                let handle_length = u32::from_be_bytes(*arguments.first_chunk().unwrap()) as usize;
+                let name = &arguments[8 + handle_length..];
+                let number: u64 = std::str::from_utf8(&name[..10]).unwrap().parse().unwrap();
+                let mut handle = [0; 48];
+                handle[..8].copy_from_slice(&number.to_be_bytes());
+                results.extend(words(&[48]));
+                results.extend(handle);
+                results.extend(words(&[1]));
+                results.extend(fattr(1, number));
+                results.extend(words(&[1]));
+                results.extend(fattr(2, 1));
+            }
+            Procedure::Access => {
+                results.extend(words(&[1]));
+                let number = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
+                results.extend(if number == u64::MAX { fattr(2, 1) } else { fattr(1, number) });
+                results.extend(words(&[0x1f]));
+            }
+            other => panic!("{other:?} is not asked"),
+        }
+        Ok(Reply::from_results(results))
+    }
+}
+
+/// Memory of this process that is in use, in bytes.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
+}
+
+#[test]
+fn a_million_known_names_fit_in_half_a_gibibyte() {
+    let clock: Arc<dyn Clock> = Arc::new(Stopped(Instant::now()));
+    let wire = Arc::new(Wire::new(Arc::new(Endless), Arc::clone(&clock)));
+    let root = MountedRoot {
+        handle: FileHandle::new(&[0xff; 48]).unwrap(),
+        limits: ServerLimits::default(),
+        path_limits: PathLimits::default(),
+    };
+    let environment = Environment { clock, background: Arc::new(Nobody), observer: None };
+    let forever = Interval { min: Duration::from_secs(3600), max: Duration::from_secs(3600) };
+    let cache = CacheOptions { access: AccessMode::Server, files: forever, ..CacheOptions::default() };
+    let behaviour = Behaviour { cache, ..Behaviour::default() };
+    let client = Client::new(&root, wire, Security::sys(), &behaviour, &environment).unwrap();
+    let me = Caller::new(1000, 1000, &[]);
+    let top = client.root();
+    let before = resident();
+    // More than fit: the bound holds, and what has to go goes.
+    for number in 0..NAMES + 1000 {
+        let name = format!("{number:010}");
+        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else { panic!("{name}") };
+        client.access(&me, found.id, 4).unwrap();
+        client.forget(found.id, 1);
+    }
+    let (objects, present, _) = client.known();
+    assert_eq!((objects as u64, present as u64), (NAMES + 1, NAMES));
+    let taken = resident() - before;
+    println!("{} bytes per name, {} MiB in all", taken / NAMES, taken >> 20);
+    assert!(taken <= BYTES_MAX, "{} MiB for {NAMES} names", taken >> 20);
+    let requests = client.counters().requests.total();
+    for number in (1000..NAMES + 1000).step_by(1009) {
+        let name = format!("{number:010}");
+        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else { panic!("{name}") };
+        client.access(&me, found.id, 4).unwrap();
+        assert_eq!(client.getattr(&me, found.id).unwrap().attributes.fileid, number);
+        client.forget(found.id, 1);
+    }
+    assert_eq!(client.counters().requests.total(), requests, "all of it from memory");
+}
