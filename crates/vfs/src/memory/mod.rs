@@ -81,7 +81,7 @@ impl MemoryVfs {
     /// An empty tree, whose root belongs to uid 0.
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
-        let now = options.time.now();
+        let now = in_steps(options.time.now(), options.time_step);
         let root = Inode {
             body: Body::Directory(Directory::new(ROOT)),
             mode: options.root_mode,
@@ -149,20 +149,7 @@ impl MemoryVfs {
 
     /// The time now, in the tree's step.
     fn stamp(&self) -> Time {
-        let now = self.options.time.now();
-        let step = self.options.time_step;
-        if step >= Duration::from_secs(1) {
-            let step = i64::try_from(step.as_secs()).unwrap_or(i64::MAX);
-            return Time {
-                seconds: now.seconds - now.seconds.rem_euclid(step),
-                nanoseconds: 0,
-            };
-        }
-        let step = step.subsec_nanos().max(1);
-        Time {
-            seconds: now.seconds,
-            nanoseconds: now.nanoseconds - now.nanoseconds % step,
-        }
+        in_steps(self.options.time.now(), self.options.time_step)
     }
 
     fn check_writable(&self) -> Result<(), Errno> {
@@ -247,4 +234,20 @@ struct OwnedEntry {
     cookie: u64,
     name: Arc<[u8]>,
     node: Option<Node>,
+}
+
+/// The last whole step of `step` before or at `time`.
+fn in_steps(time: Time, step: Duration) -> Time {
+    if step >= Duration::from_secs(1) {
+        let step = i64::try_from(step.as_secs()).unwrap_or(i64::MAX);
+        return Time {
+            seconds: time.seconds - time.seconds.rem_euclid(step),
+            nanoseconds: 0,
+        };
+    }
+    let step = step.subsec_nanos().max(1);
+    Time {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds - time.nanoseconds % step,
+    }
 }
