@@ -4,4 +4,5 @@ mod failing;
 mod fstab;
 mod host;
 mod options;
+mod transport;
 mod users;

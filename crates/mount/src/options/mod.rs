@@ -127,11 +127,23 @@ fn absorb(parsed: &mut Parsed, word: &Word) -> Result<(), OptionError> {
             parsed.honoured.retain(|earlier| earlier.name != word.name);
             parsed.honoured.push(word.clone());
         }
-        Verdict::Passed => {}
+        Verdict::Passed => keep(&mut parsed.settings.kept, word, option),
         Verdict::Ignored(why) => parsed.remarks.push(Remark::Ignored { option, why }),
         Verdict::Refused(instead) => return Err(OptionError::Refused { option, instead }),
     }
     Ok(())
+}
+
+/// Keeps a word that libmount, systemd or a desktop reads from the mount's line in utab (mount(8), `_netdev` and `x-*`).
+fn keep(kept: &mut Vec<String>, word: &Word, text: String) {
+    if word.name == "_netdev" || word.name.starts_with("x-") {
+        kept.retain(|earlier| {
+            split(earlier)
+                .first()
+                .is_none_or(|earlier| earlier.name != word.name)
+        });
+        kept.push(text);
+    }
 }
 
 #[cfg(test)]

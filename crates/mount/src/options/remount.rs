@@ -52,6 +52,7 @@ fn fixed(settings: &Settings) -> Settings {
             allow: generic.allow,
             ..GenericSettings::default()
         },
+        kept: Vec::new(),
         ..settings.clone()
     }
 }

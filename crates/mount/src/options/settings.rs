@@ -20,6 +20,8 @@ pub struct Settings {
     pub security: Security,
     /// Options of every file system.
     pub generic: GenericSettings,
+    /// Words that others look for in /run/mount/utab: `_netdev`, `x-*`. They mean nothing here.
+    pub kept: Vec<String>,
 }
 
 /// Where the server is.
@@ -166,6 +168,7 @@ impl Default for Settings {
             local_locks: LocalLocks::default(),
             security: Security::Sys,
             generic: GenericSettings::default(),
+            kept: Vec::new(),
         }
     }
 }

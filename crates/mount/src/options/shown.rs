@@ -26,6 +26,9 @@ pub fn shown_beside_the_kernel(settings: &Settings) -> String {
     list.cache(settings);
     list.optional("names_max", settings.memory.names);
     list.optional("dirty_max", settings.memory.dirty_bytes);
+    for word in &settings.kept {
+        list.word(word);
+    }
     list.0
 }
 

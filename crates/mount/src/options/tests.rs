@@ -1,7 +1,10 @@
 //! The table against its documentation, and each option against what it should do.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use super::{OptionError, Parsed, Remark, Settings, TABLE, Verdict, parse, parse_onto, split};
+use super::{
+    OptionError, Parsed, Remark, Settings, TABLE, Verdict, parse, parse_onto, remounted, shown,
+    shown_beside_the_kernel, split,
+};
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
 
@@ -214,4 +217,17 @@ fn the_last_word_wins_and_is_shown_once() {
     assert_eq!(parsed.settings.transport.timeo, 20);
     let shown: Vec<_> = parsed.honoured.iter().map(super::Word::text).collect();
     assert_eq!(shown, ["ro", "rw", "timeo=20"]);
+}
+
+#[test]
+fn words_that_others_read_are_kept_once_and_shown_beside_the_kernel() {
+    let current = parse("x-gvfs-name=a,noauto,_netdev,comment=c,x-gvfs-name=b\\,c")
+        .unwrap()
+        .settings;
+    let expected = ["_netdev", "x-gvfs-name=b\\,c"].map(str::to_owned);
+    assert_eq!(current.kept, expected);
+    assert!(shown_beside_the_kernel(&current).ends_with(",_netdev,x-gvfs-name=b\\,c"));
+    assert_eq!(parse(&shown(&current)).unwrap().settings, current);
+    let next = remounted(&current, "remount,ro,x-systemd.automount").unwrap();
+    assert_eq!(next.kept.len(), 3);
 }
