@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use curt_client::Client;
+use curt_client::data::Unsent;
 use curt_fuse::Mount;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -34,6 +35,7 @@ pub(super) fn on_signals(mount: Arc<Mount>, client: Arc<Client>) -> std::io::Res
             for signal in signals.forever() {
                 if began.swap(true, Ordering::Relaxed) {
                     error!(signal, "ending at once: what was not written is lost");
+                    tell_lost(&client.unwritten());
                     detach(&mount);
                     std::process::exit(CUT_SHORT);
                 }
@@ -67,11 +69,15 @@ pub(super) fn on_signals(mount: Arc<Mount>, client: Arc<Client>) -> std::io::Res
 
 /// Writes what is unwritten, and says what had to be given up.
 pub(super) fn write_back(client: &Client) {
-    for unsent in client.sync_all(FLUSH_MAX) {
+    tell_lost(&client.sync_all(FLUSH_MAX));
+}
+
+fn tell_lost(files: &[Unsent]) {
+    for file in files {
         error!(
-            file = unsent.label,
-            unsent = unsent.unsent,
-            uncommitted = unsent.uncommitted,
+            file = file.label,
+            unsent = file.unsent,
+            uncommitted = file.uncommitted,
             "bytes that were written here are not on the server's disk"
         );
     }
