@@ -19,6 +19,9 @@ const ROWS: [(&str, &str); 2] = [
     ("names asked of the daemon", "accesscheck,lookupcache=all"),
 ];
 
+/// Names in one directory: fewer than the missing ones that a mount remembers of each.
+const PER_DIRECTORY: usize = 1000;
+
 /// What `curt bench names` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamesArguments {
@@ -47,10 +50,12 @@ struct Row {
 
 pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
     let files = tempfile::tempdir()?;
-    let directory = files.path().join("names");
-    std::fs::create_dir(&directory)?;
     for number in 0..arguments.names {
-        std::fs::write(directory.join(format!("name-{number}")), "")?;
+        let path = files.path().join(name("name", number));
+        if number % PER_DIRECTORY == 0 {
+            std::fs::create_dir(path.parent().context("every name is in a directory")?)?;
+        }
+        std::fs::write(path, "")?;
     }
     let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds")?;
     let mut world = World::serving(files.path(), None)?;
@@ -58,11 +63,9 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
     for (what, options) in ROWS {
         let mounted = world.mount("3", options)?;
         for (kind, exists) in [("stat", true), ("stat of missing", false)] {
-            let name = if exists { "name" } else { "missing" };
-            let at = mounted.directory().join("names");
-            let paths: Vec<_> = (0..arguments.names)
-                .map(|number| at.join(format!("{name}-{number}")))
-                .collect();
+            let first = if exists { "name" } else { "missing" };
+            let path = |number| mounted.directory().join(name(first, number));
+            let paths: Vec<_> = (0..arguments.names).map(path).collect();
             let (per_second, daemon_percent, requests) = measure(&mounted, &paths, exists, limit)?;
             rows.push(Row {
                 what: format!("{kind}, {what}"),
@@ -96,6 +99,11 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         );
     }
     Ok(true)
+}
+
+/// Where a name is.
+fn name(first: &str, number: usize) -> PathBuf {
+    Path::new(&format!("directory-{}", number / PER_DIRECTORY)).join(format!("{first}-{number}"))
 }
 
 fn measure(mounted: &Mounted, paths: &[PathBuf], exists: bool, limit: Duration) -> Result<(f64, f64, u64)> {
