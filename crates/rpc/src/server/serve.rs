@@ -80,7 +80,9 @@ pub(super) struct Buffers {
 enum After {
     /// This thread reads on.
     ReadOn,
-    /// Another thread, or nobody, reads the connection.
+    /// This thread reads on, with what follows the record in another inbox.
+    Reclaimed(Inbox),
+    /// Another thread reads the connection.
     HandedOver,
     /// The connection is to be closed.
     Close,
@@ -99,19 +101,7 @@ impl Work<Buffers> for Hall {
     type Job = Job;
 
     fn run(self: &Arc<Self>, job: Job, own: &mut Buffers) {
-        let Job {
-            connection,
-            mut inbox,
-        } = job;
-        // Half a record was parked already: it holds no thread again.
-        let mut patient = inbox.is_empty();
-        loop {
-            match self.serve(&connection, inbox, own, patient) {
-                None => break,
-                Some(again) => inbox = again,
-            }
-            patient = true;
-        }
+        self.serve(&job.connection, job.inbox, own);
         own.batch.clear();
         own.batch.shrink_to(KEPT_MAX);
         own.reply.clear();
@@ -120,21 +110,15 @@ impl Work<Buffers> for Hall {
 }
 
 impl Hall {
-    /// Serves until the connection is parked, closed, or read by another thread; what is returned is to be read on.
-    fn serve(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        mut inbox: Inbox,
-        own: &mut Buffers,
-        patient: bool,
-    ) -> Option<Inbox> {
-        let mut patient = patient;
+    /// Serves until the connection is parked, closed, or read by another thread.
+    fn serve(self: &Arc<Self>, connection: &Arc<Connection>, mut inbox: Inbox, own: &mut Buffers) {
+        // Half a record that was parked already holds no thread again.
+        let mut patient = inbox.is_empty();
         loop {
             if connection.has_backlog() {
                 self.flush(connection, own);
                 if !self.wait_for_room(connection) {
-                    self.park(connection, inbox);
-                    return None;
+                    return self.park(connection, inbox);
                 }
             }
             match inbox.whole(|beginning| self.limits.record_limit(beginning)) {
@@ -143,10 +127,11 @@ impl Hall {
                         inbox.skip(whole);
                         patient = true;
                     }
-                    After::HandedOver => {
-                        drop(inbox);
-                        return self.parking.reclaim(connection);
+                    After::Reclaimed(rest) => {
+                        inbox = rest;
+                        patient = true;
                     }
+                    After::HandedOver => return,
                     After::Close => break,
                 },
                 Ok(None) => {
@@ -155,10 +140,7 @@ impl Hall {
                     }
                     match self.receive(connection, &mut inbox, patient) {
                         Received::Bytes => {}
-                        Received::Nothing => {
-                            self.park(connection, inbox);
-                            return None;
-                        }
+                        Received::Nothing => return self.park(connection, inbox),
                         Received::End => break,
                     }
                 }
@@ -170,7 +152,6 @@ impl Hall {
         }
         self.flush(connection, own);
         self.parking.remove(connection);
-        None
     }
 
     fn park(&self, connection: &Connection, inbox: Inbox) {
@@ -304,7 +285,9 @@ impl Hall {
             encode_failure(connection, &call, failure, &mut own.reply);
         }
         record::close(&mut own.reply, body, 0);
-        if handed_over {
+        // Before the reply is sent: whoever waits for it sends the next call at once, which would wake others.
+        let reclaimed = handed_over.then(|| self.parking.reclaim(connection));
+        if let Some(None) = reclaimed {
             self.answer_late(connection, &own.reply);
             return After::HandedOver;
         }
@@ -314,7 +297,13 @@ impl Hall {
             connection.send([&own.batch, &own.reply], self.limits.unsent);
             own.batch.clear();
         }
-        After::ReadOn
+        match reclaimed.flatten() {
+            Some(rest) => {
+                connection.in_flight.fetch_sub(1, Ordering::Release);
+                After::Reclaimed(rest)
+            }
+            None => After::ReadOn,
+        }
     }
 
     /// Has the service answer; a fault of its own is an answer too.
