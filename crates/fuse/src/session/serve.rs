@@ -16,7 +16,7 @@ use crate::{
     reply::{self, ReadReply},
     request::{Header, Operation},
     sys::Buffer,
-    values::{NodeId, Read},
+    values::{NodeId, Read, Stat},
 };
 
 /// A thread's memory for data of replies, made when first needed.
@@ -85,15 +85,47 @@ impl<I: Interruption> Exchange<'_, I> {
                     reply.entry(&entry)
                 });
             }
-            Operation::Getattr { fh } => {
-                self.send(filesystem.getattr(context, node, fh), |reply, stat| {
-                    reply.attributes(&stat.attributes, stat.valid);
+            Operation::Forget { lookups } => filesystem.forget(node, lookups),
+            Operation::BatchForget(forgets) => {
+                forgets
+                    .iter()
+                    .for_each(|(node, lookups)| filesystem.forget(node, lookups));
+            }
+            Operation::Getattr { fh } => self.stat(filesystem.getattr(context, node, fh)),
+            Operation::Setattr(set) => self.stat(filesystem.setattr(context, node, &set)),
+            Operation::Access { mask } => self.done(filesystem.access(context, node, mask)),
+            Operation::Readlink => {
+                reserve.target.clear();
+                let answer = filesystem.readlink(context, node, &mut reserve.target);
+                self.data(answer.map(|()| reserve.target.as_slice()));
+            }
+            Operation::Statfs => {
+                self.send(filesystem.statfs(context, node), |reply, sizes| {
+                    reply.sizes(&sizes)
                 });
             }
-            Operation::Setattr(set) => self.send(filesystem.setattr(context, node, &set), |reply, stat| {
-                reply.attributes(&stat.attributes, stat.valid);
-            }),
-            Operation::Access { mask } => self.done(filesystem.access(context, node, mask)),
+            // What the kernel gives to the caller of ioctl(2).
+            Operation::Ioctl => self.error(Errno::NOTTY),
+            Operation::Destroy => self.done(Ok(())),
+            Operation::Init(_) | Operation::Interrupt { .. } | Operation::Unsupported => {
+                self.error(Errno::NOSYS);
+            }
+            other => self.files(filesystem, context, other, reserve),
+        }
+    }
+
+    /// Operations on open files and directories.
+    fn files<F>(
+        &self,
+        filesystem: &F,
+        context: &Context<'_, I>,
+        operation: Operation<'_>,
+        reserve: &mut Reserve,
+    ) where
+        F: Filesystem<Interruption = I>,
+    {
+        let node = self.header.node;
+        match operation {
             Operation::Open(open) => {
                 self.send(filesystem.open(context, node, &open), |reply, opened| {
                     reply.opened(&opened)
@@ -107,21 +139,10 @@ impl<I: Interruption> Exchange<'_, I> {
                 });
             }
             Operation::Flush { fh, lock_owner } => self.done(filesystem.flush(context, node, fh, lock_owner)),
+            Operation::Fsync { fh, data_only } => self.done(filesystem.fsync(context, node, fh, data_only)),
             Operation::Release(release) => {
                 filesystem.release(context, node, &release);
                 self.done(Ok(()));
-            }
-            Operation::Fsync { fh, data_only } => self.done(filesystem.fsync(context, node, fh, data_only)),
-            Operation::Forget { lookups } => filesystem.forget(node, lookups),
-            Operation::BatchForget(forgets) => {
-                forgets
-                    .iter()
-                    .for_each(|(node, lookups)| filesystem.forget(node, lookups));
-            }
-            Operation::Statfs => {
-                self.send(filesystem.statfs(context, node), |reply, sizes| {
-                    reply.sizes(&sizes)
-                });
             }
             Operation::Opendir { flags } => {
                 self.send(filesystem.opendir(context, node, flags), |reply, opened| {
@@ -142,15 +163,10 @@ impl<I: Interruption> Exchange<'_, I> {
                 });
                 self.data(answer);
             }
+            Operation::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
             Operation::Releasedir { fh } => {
                 filesystem.releasedir(context, node, fh);
                 self.done(Ok(()));
-            }
-            Operation::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
-            Operation::Readlink => {
-                reserve.target.clear();
-                let answer = filesystem.readlink(context, node, &mut reserve.target);
-                self.data(answer.map(|()| reserve.target.as_slice()));
             }
             Operation::Getlk(lock) => {
                 self.send(filesystem.getlk(context, node, &lock), |reply, lock| {
@@ -158,14 +174,14 @@ impl<I: Interruption> Exchange<'_, I> {
                 });
             }
             Operation::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
-            // What the kernel sends as ENOTTY to the caller of ioctl(2).
-            Operation::Ioctl => self.error(Errno::NOTTY),
-            Operation::Destroy => self.done(Ok(())),
-            Operation::Init(_) | Operation::Interrupt { .. } | Operation::Unsupported => {
-                self.error(Errno::NOSYS)
-            }
             naming => self.naming(filesystem, context, node, naming),
         }
+    }
+
+    fn stat(&self, answer: Result<Stat, Errno>) {
+        self.send(answer, |reply, stat| {
+            reply.attributes(&stat.attributes, stat.valid)
+        });
     }
 
     /// Operations that make, move or remove a name.

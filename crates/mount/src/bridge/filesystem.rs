@@ -230,9 +230,12 @@ impl Filesystem for Bridge {
 
     fn flush(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
         self.operations.count(Operation::Flush);
-        // Data that are not sent when the wait ends are still written behind.
-        context.give_up_on_exit();
-        self.client.flush(&self.caller(context), &*self.files.get(fh)?)
+        let file = self.files.get(fh)?;
+        if file.flags().write {
+            // Data that are not sent when the wait ends are still written behind.
+            context.give_up_on_exit();
+        }
+        self.client.flush(&self.caller(context), &file)
     }
 
     fn release(&self, _: &Asked<'_>, _: NodeId, release: &Release) {

@@ -1,11 +1,11 @@
-//! A request of the kernel: its header, and its body as a typed operation borrowed from the read buffer.
+//! The bodies of requests, operation by operation.
 //!
-//! Owns the meaning of each operation's bytes. An operation that is not known here, or that this crate never offers, is
-//! [`Operation::Unsupported`] and not an error. Knows nothing of who answers.
+//! Owns the layout of each (include/uapi/linux/fuse.h). Knows nothing of headers and replies.
 
+use super::{Forgets, Header, Init, Operation};
 use crate::{
     abi::{
-        REQUEST_HEADER_BYTES, opcode,
+        opcode,
         parse::{Cursor, Malformed},
         request_flag, set_valid,
     },
@@ -14,161 +14,6 @@ use crate::{
         SetTime, Time, Write,
     },
 };
-
-/// Who asks about what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    /// Names this request in its reply.
-    pub(crate) unique: u64,
-    /// What it asks for.
-    pub(crate) opcode: u32,
-    /// What it is about.
-    pub(crate) node: NodeId,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    /// The calling thread; 0 if it is in a process-id namespace that we do not see.
-    pub(crate) tid: u32,
-}
-
-/// The first request of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Init {
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) readahead_max: u32,
-    pub(crate) features: u64,
-}
-
-/// What is asked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation<'a> {
-    Lookup {
-        name: &'a [u8],
-    },
-    Forget {
-        lookups: u64,
-    },
-    BatchForget(Forgets<'a>),
-    Getattr {
-        fh: Option<FuseFh>,
-    },
-    Setattr(SetAttributes),
-    Readlink,
-    Symlink {
-        name: &'a [u8],
-        target: &'a [u8],
-    },
-    Mknod {
-        name: &'a [u8],
-        new: NewNode,
-    },
-    Mkdir {
-        name: &'a [u8],
-        mode: u32,
-    },
-    Unlink {
-        name: &'a [u8],
-    },
-    Rmdir {
-        name: &'a [u8],
-    },
-    Rename {
-        name: &'a [u8],
-        new_parent: NodeId,
-        new_name: &'a [u8],
-        flags: u32,
-    },
-    Link {
-        node: NodeId,
-        name: &'a [u8],
-    },
-    Open(Open),
-    Create {
-        name: &'a [u8],
-        create: Create,
-    },
-    Read(Read),
-    Write {
-        write: Write,
-        data: &'a [u8],
-    },
-    Statfs,
-    Flush {
-        fh: FuseFh,
-        lock_owner: u64,
-    },
-    Release(Release),
-    Fsync {
-        fh: FuseFh,
-        data_only: bool,
-    },
-    Opendir {
-        flags: u32,
-    },
-    Readdir {
-        fh: FuseFh,
-        offset: u64,
-        size: u32,
-        plus: bool,
-    },
-    Releasedir {
-        fh: FuseFh,
-    },
-    Fsyncdir {
-        fh: FuseFh,
-    },
-    Access {
-        mask: u32,
-    },
-    Getlk(Lock),
-    Setlk {
-        lock: Lock,
-        wait: bool,
-    },
-    Interrupt {
-        unique: u64,
-    },
-    Init(Init),
-    Destroy,
-    Ioctl,
-    Unsupported,
-}
-
-/// The pairs of a BATCH_FORGET.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Forgets<'a>(&'a [u8]);
-
-impl Forgets<'_> {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> {
-        self.0.chunks_exact(16).filter_map(|pair| {
-            let mut cursor = Cursor::new(pair);
-            Some((NodeId(cursor.u64().ok()?), cursor.u64().ok()?))
-        })
-    }
-}
-
-/// Splits what was read into header and body.
-pub(crate) fn split(bytes: &[u8]) -> Result<(Header, &[u8]), Malformed> {
-    let mut cursor = Cursor::new(bytes);
-    let length = cursor.u32()?;
-    let opcode = cursor.u32()?;
-    let header = Header {
-        unique: cursor.u64()?,
-        opcode,
-        node: NodeId(cursor.u64()?),
-        uid: cursor.u32()?,
-        gid: cursor.u32()?,
-        tid: cursor.u32()?,
-    };
-    // The extensions (7.38) stand at the end of the body, in units of 8 bytes; none is asked for, so none is read.
-    let extensions = usize::from(cursor.u16()?) * 8;
-    let end = usize::try_from(length)
-        .map_err(|_| Malformed)?
-        .checked_sub(extensions)
-        .ok_or(Malformed)?;
-    let body = bytes.get(REQUEST_HEADER_BYTES..end).ok_or(Malformed)?;
-    Ok((header, body))
-}
 
 /// Reads the body of a request.
 pub(crate) fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<Operation<'a>, Malformed> {
@@ -195,23 +40,8 @@ pub(crate) fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<Operation<'a>
         opcode::OPEN | opcode::CREATE | opcode::OPENDIR => parse_open(header.opcode, c)?,
         opcode::READ => Operation::Read(parse_read(c)?),
         opcode::WRITE => parse_write(c)?,
-        opcode::FLUSH => {
-            let fh = FuseFh(c.u64()?);
-            c.skip(8)?;
-            Operation::Flush {
-                fh,
-                lock_owner: c.u64()?,
-            }
-        }
+        opcode::FLUSH | opcode::FSYNC | opcode::FSYNCDIR => parse_sync(header.opcode, c)?,
         opcode::RELEASE | opcode::RELEASEDIR => parse_release(header.opcode, c)?,
-        opcode::FSYNC => {
-            let fh = FuseFh(c.u64()?);
-            Operation::Fsync {
-                fh,
-                data_only: c.u32()? & request_flag::FSYNC_DATA_ONLY != 0,
-            }
-        }
-        opcode::FSYNCDIR => Operation::Fsyncdir { fh: FuseFh(c.u64()?) },
         opcode::READDIR | opcode::READDIRPLUS => {
             let read = parse_read(c)?;
             let plus = header.opcode == opcode::READDIRPLUS;
@@ -358,6 +188,24 @@ fn parse_open(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed
     }
 }
 
+fn parse_sync(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+    let fh = FuseFh(c.u64()?);
+    Ok(match number {
+        opcode::FLUSH => {
+            c.skip(8)?;
+            Operation::Flush {
+                fh,
+                lock_owner: c.u64()?,
+            }
+        }
+        opcode::FSYNC => Operation::Fsync {
+            fh,
+            data_only: c.u32()? & request_flag::FSYNC_DATA_ONLY != 0,
+        },
+        _ => Operation::Fsyncdir { fh },
+    })
+}
+
 fn parse_read(mut c: Cursor<'_>) -> Result<Read, Malformed> {
     let fh = FuseFh(c.u64()?);
     let offset = c.u64()?;
@@ -456,106 +304,4 @@ fn parse_init(mut c: Cursor<'_>) -> Result<Init, Malformed> {
         readahead_max,
         features: u64::from(low) | u64::from(high) << 32,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(number: u32, body: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let length = u32::try_from(REQUEST_HEADER_BYTES + body.len()).expect("short");
-        bytes.extend(length.to_ne_bytes());
-        bytes.extend(number.to_ne_bytes());
-        for word in [77_u64, 5] {
-            bytes.extend(word.to_ne_bytes());
-        }
-        for word in [1000_u32, 100, 4321, 0] {
-            bytes.extend(word.to_ne_bytes());
-        }
-        bytes.extend(body);
-        bytes
-    }
-
-    fn words(words: &[u32]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
-    #[test]
-    fn a_header_names_who_asks() {
-        let bytes = request(opcode::LOOKUP, b"name\0");
-        let (header, body) = split(&bytes).expect("well formed");
-        let expected = Header {
-            unique: 77,
-            opcode: opcode::LOOKUP,
-            node: NodeId(5),
-            uid: 1000,
-            gid: 100,
-            tid: 4321,
-        };
-        assert_eq!(header, expected);
-        assert!(matches!(
-            parse(&header, body),
-            Ok(Operation::Lookup { name: b"name" })
-        ));
-    }
-
-    #[test]
-    fn every_operation_cut_anywhere_is_refused_or_read_but_never_panics() {
-        for number in 0..=60 {
-            let whole = request(number, &[1; 120]);
-            for cut in REQUEST_HEADER_BYTES..whole.len() {
-                let mut bytes = whole[..cut].to_vec();
-                let length = u32::try_from(cut).expect("short");
-                bytes[..4].copy_from_slice(&length.to_ne_bytes());
-                let (header, body) = split(&bytes).expect("the header is whole");
-                let _ = parse(&header, body);
-            }
-        }
-    }
-
-    #[test]
-    fn extensions_are_not_part_of_the_body() {
-        let mut bytes = request(opcode::UNLINK, b"n\0......12345678");
-        bytes[36..38].copy_from_slice(&1_u16.to_ne_bytes());
-        let (_, body) = split(&bytes).expect("well formed");
-        assert_eq!(body, b"n\0......");
-        bytes[36..38].copy_from_slice(&1000_u16.to_ne_bytes());
-        assert_eq!(split(&bytes).err(), Some(Malformed));
-    }
-
-    #[test]
-    fn a_write_holds_exactly_its_data() {
-        let mut body = words(&[1, 0, 2, 0, 3, 1 << 2, 0, 0, 0, 0]);
-        body.extend(b"abc");
-        let bytes = request(opcode::WRITE, &body);
-        let (header, body) = split(&bytes).expect("well formed");
-        let Ok(Operation::Write { write, data }) = parse(&header, body) else {
-            panic!("a write")
-        };
-        assert_eq!(
-            (write.fh, write.offset, write.kill_set_id, data),
-            (FuseFh(1), 2, true, &b"abc"[..])
-        );
-        assert!(parse(&header, &body[..body.len() - 1]).is_err());
-        assert!(parse(&header, &[body, b"d"].concat()).is_err());
-    }
-
-    #[test]
-    fn a_batch_of_forgets_must_be_whole() {
-        let mut body = words(&[2, 0]);
-        for word in [5_u64, 1, 6, 2] {
-            body.extend(word.to_ne_bytes());
-        }
-        let bytes = request(opcode::BATCH_FORGET, &body);
-        let (header, body) = split(&bytes).expect("well formed");
-        let Ok(Operation::BatchForget(forgets)) = parse(&header, body) else {
-            panic!("forgets")
-        };
-        assert_eq!(
-            forgets.iter().collect::<Vec<_>>(),
-            [(NodeId(5), 1), (NodeId(6), 2)]
-        );
-        assert!(parse(&header, &body[..body.len() - 8]).is_err());
-    }
 }
