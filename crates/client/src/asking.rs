@@ -16,7 +16,7 @@ use crate::{
     data::DataOwner,
     errno,
     identity::{Caller, InodeId},
-    inode::{Flight, Inode},
+    inode::{Flight, Inode, Landed},
     plan::v3,
 };
 
@@ -28,12 +28,13 @@ pub(crate) const ROUNDS_MAX: usize = 16;
 struct Landing<'a> {
     inode: &'a Inode,
     flight: Arc<Flight>,
+    how: Landed,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         self.inode.facts().flight = None;
-        self.flight.end();
+        self.flight.end(self.how);
     }
 }
 
@@ -63,7 +64,7 @@ impl Client {
             let unsent = inode.has_unsent();
             let now = self.core.now();
             let facts = inode.facts();
-            match decide_getattr(facts.freshness(asked.began, now, &options), unsent, &options) {
+            match decide_getattr(facts.freshness(asked, now, &options), unsent, &options) {
                 GetattrDecision::Serve => {
                     let valid = curt_policy::kernel::attribute_lifetime(&facts.state, now, &options);
                     let attributes = inode.attributes_in(&facts).ok_or(Errno::IO)?;
@@ -108,7 +109,7 @@ impl Client {
             if let Some(flight) = &facts.flight {
                 Some(Arc::clone(flight))
             } else {
-                self.count(match facts.freshness(now, now, &options) {
+                self.count(match facts.state.freshness(now, now, &options) {
                     Freshness::Unknown => ClientCounter::AttrInvalidated,
                     Freshness::Expired | Freshness::Fresh | Freshness::Confirmed => {
                         ClientCounter::AttrExpired
@@ -120,15 +121,58 @@ impl Client {
         };
         if let Some(flight) = joined {
             self.count(ClientCounter::AttrShared);
-            return if flight.wait(&asked.interrupt) {
-                Ok(())
-            } else {
-                Err(Errno::INTR)
+            return match flight.wait(&asked.interrupt) {
+                Some(Landed::Anyhow) => Ok(()),
+                Some(Landed::Silent) => {
+                    self.be_content(asked);
+                    Ok(())
+                }
+                None => Err(Errno::INTR),
             };
         }
         let flight = inode.facts().flight.clone().unwrap_or_default();
-        let _landing = Landing { inode, flight };
-        self.ask_attributes(asked, inode)
+        let mut landing = Landing {
+            inode,
+            flight,
+            how: Landed::Anyhow,
+        };
+        let is_known = inode.facts().state.facts().is_some();
+        if !is_known {
+            return self.ask_attributes(asked, inode);
+        }
+        if self
+            .patiently(asked, |asked| self.ask_attributes(asked, inode))?
+            .is_none()
+        {
+            landing.how = Landed::Silent;
+        }
+        Ok(())
+    }
+
+    /// Asks about something that is remembered. `None`: the server was silent for as long as `softreval` waits, so this
+    /// operation is content with what is remembered.
+    pub(crate) fn patiently<T>(
+        &self,
+        asked: &Asked,
+        ask: impl FnOnce(&Asked) -> Result<T, Errno>,
+    ) -> Result<Option<T>, Errno> {
+        let Some(patience) = self.patience.as_ref().filter(|_| !asked.is_content.get()) else {
+            return ask(asked).map(Some);
+        };
+        let wait = patience.begin(&asked.interrupt);
+        let soft = Asked::new(Arc::clone(&asked.identity), wait.interrupt.clone(), asked.began);
+        match ask(&soft) {
+            Err(Errno::INTR) if !asked.interrupt.is_raised() => {
+                self.be_content(asked);
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    fn be_content(&self, asked: &Asked) {
+        asked.is_content.set(true);
+        self.count(ClientCounter::SoftRevalidation);
     }
 
     /// Sends GETATTR.
@@ -206,12 +250,7 @@ impl Client {
         let now = self.core.now();
         let facts = inode.facts();
         let view = inode.access_view(&facts, &asked.identity, is_foreign, now);
-        decide_access(
-            &view,
-            facts.freshness(asked.began, now, &options),
-            needs,
-            &options,
-        )
+        decide_access(&view, facts.freshness(asked, now, &options), needs, &options)
     }
 
     /// Sends ACCESS for all rights that could matter.

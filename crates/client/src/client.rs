@@ -4,6 +4,7 @@
 //! in the file of its concept; none holds a mutex across a request.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     fmt,
     sync::{
@@ -30,6 +31,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::Inode,
     names::DentryCache,
+    patience::Patience,
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
     statistics::KnownSpace,
 };
@@ -59,6 +61,8 @@ pub struct Client {
     pub(crate) silly_names: AtomicU64,
     /// Names in kept listings.
     pub(crate) listed_names: Arc<AtomicUsize>,
+    /// `softreval`.
+    pub(crate) patience: Option<Arc<Patience>>,
     held: Mutex<HashMap<InodeId, Held>>,
 }
 
@@ -72,9 +76,20 @@ pub(crate) struct Asked {
     pub(crate) identity: Arc<Identity>,
     pub(crate) interrupt: Interrupt,
     pub(crate) began: Moment,
+    /// The server was silent for as long as `softreval` waits: what is remembered has to do.
+    pub(crate) is_content: Cell<bool>,
 }
 
 impl Asked {
+    pub(crate) fn new(identity: Arc<Identity>, interrupt: Interrupt, began: Moment) -> Self {
+        Self {
+            identity,
+            interrupt,
+            began,
+            is_content: Cell::new(false),
+        }
+    }
+
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker {
             credential: &self.identity.credential,
@@ -116,6 +131,9 @@ impl Client {
             Arc::clone(&clock),
             background,
         );
+        let patience = behaviour
+            .soft_revalidation
+            .map(|limit| Patience::new(limit, Arc::clone(&clock), Arc::clone(&environment.background)));
         let step = root.limits.time_step;
         let core = Core::new(CoreParts {
             wire,
@@ -146,6 +164,7 @@ impl Client {
             space: Mutex::default(),
             silly_names: AtomicU64::new(0),
             listed_names: Arc::default(),
+            patience,
             held: Mutex::new(held),
             core,
         })
@@ -242,11 +261,8 @@ impl Client {
     }
 
     pub(crate) fn asked(&self, caller: &Caller) -> Asked {
-        Asked {
-            identity: self.core.identities.of(caller),
-            interrupt: caller.interrupt.clone(),
-            began: self.core.now(),
-        }
+        let identity = self.core.identities.of(caller);
+        Asked::new(identity, caller.interrupt.clone(), self.core.now())
     }
 
     /// The inode that somebody holds a look-up of.

@@ -1,6 +1,6 @@
 //! What a client is told when it is made.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use curt_policy::CacheOptions;
 
@@ -44,6 +44,9 @@ pub struct Behaviour {
     pub data: DataOptions,
     /// What is remembered at most.
     pub limits: Limits,
+    /// `softreval`: how long what is remembered is asked about before it is believed although it is too old, the server being
+    /// silent; `None`: as long as the transport waits. What is not remembered is waited for in any case.
+    pub soft_revalidation: Option<Duration>,
 }
 
 /// What a client is given from outside.

@@ -4,25 +4,25 @@
 //! server and answers the rest from memory, by the rules of nfs(5) and of the options in [`config::Behaviour`]. The FUSE mount is
 //! one user of this library; a program can be another:
 //!
-//! ```no_run
-//! # use std::sync::Arc;
-//! # use curt_client::{Behaviour, Caller, Client, Entry, Environment, MountedRoot, OpenFlags, caller::Security};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (root, wire): (MountedRoot, Arc<curt_client::plan::Wire>) = todo!("see mounting::mount");
-//! # let environment: Environment = todo!("see threads::Threads and threads::SystemClock");
-//! // `root` and `wire` come from `mounting::mount`, which speaks to the server's portmapper and MOUNT service.
-//! let client = Client::new(&root, wire, Security::sys(), &Behaviour::default(), &environment)?;
-//! let me = Caller::new(1000, 1000, &[]);
-//! if let Entry::Positive(found) = client.lookup(&me, client.root(), b"motd")? {
+//! ```
+//! use curt_client::{Caller, Client, Entry, Errno, OpenFlags};
+//!
+//! /// The first 4 KiB of a file in the mount's root, if it is there.
+//! fn beginning(client: &Client, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+//!     let me = Caller::new(1000, 1000, &[]);
+//!     let Entry::Positive(found) = client.lookup(&me, client.root(), name)? else {
+//!         return Ok(None);
+//!     };
 //!     let opened = client.open(&me, found.id, OpenFlags::reading())?;
 //!     let bytes = client.read(&me, &opened.file, 0, 4096)?;
-//!     println!("{}", String::from_utf8_lossy(&bytes.to_vec()));
 //!     client.close(&me, &opened.file)?;
 //!     client.forget(found.id, 1);
+//!     Ok(Some(bytes.to_vec()))
 //! }
-//! # Ok(())
-//! # }
 //! ```
+//!
+//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found out (the root's handle, the server's limits, a
+//! [`plan::Wire`] to it), with [`threads::Threads`] and [`threads::SystemClock`] as its [`Environment`].
 //!
 //! Where things are: `api` the values of operations, `client` the whole, one file per concept for the operations (`lookup`, `asking`,
 //! `open`, `setattr`, `mutate/`, `listing/`, `statistics`), `inode/` and `names/` what is known, `credentials` whom it is known
@@ -50,6 +50,7 @@ mod mutate;
 mod names;
 mod numbering;
 mod open;
+mod patience;
 pub mod plan;
 mod setattr;
 mod statistics;
@@ -67,3 +68,4 @@ pub use environment::{Background, Clock, Task};
 pub use identity::{Caller, InodeId};
 pub use listing::OpenDirectory;
 pub use open::OpenFile;
+pub use rustix::io::Errno;

@@ -147,7 +147,7 @@ impl Client {
                 }
                 Step::Lookup(reason, former) => {
                     self.count_lookup(reason, former.as_ref());
-                    return self.ask_name(asked, directory, name, former);
+                    return self.ask_known_name(asked, directory, name, (reason, former));
                 }
             }
         }
@@ -205,7 +205,7 @@ impl Client {
                 now: self.core.now(),
             };
             let facts = directory.facts();
-            let view = match &kept {
+            let mut view = match &kept {
                 Some(kept) => {
                     let known = if kept.child.is_some() {
                         Known::Positive
@@ -216,6 +216,7 @@ impl Client {
                 }
                 None => NameView::absent(&facts.state, wanted, &options),
             };
+            view.directory = facts.freshness(asked, wanted.now, &options);
             decide_lookup(&view, NameIntent::Use, &options)
         };
         let may_search = || self.access_decision(asked, directory, Rights::LOOKUP, false);
@@ -264,6 +265,40 @@ impl Client {
             (Some(true), LookupWhy::DirectoryChanged) => ClientCounter::NegPurgeDirchange,
             (Some(true), LookupWhy::Unknown) => ClientCounter::NegMiss,
         });
+    }
+
+    /// Sends LOOKUP. With `softreval`, what was kept of the name does if the server is silent, unless the directory is known
+    /// to have changed since.
+    fn ask_known_name(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        (reason, former): (LookupWhy, Option<Kept>),
+    ) -> Result<Resolved, Errno> {
+        let usable = match reason {
+            LookupWhy::DirectoryChanged => None,
+            LookupWhy::Unknown | LookupWhy::TooOld | LookupWhy::Racy => former.clone(),
+        };
+        let Some(usable) = usable.filter(|_| self.patience.is_some()) else {
+            return self.ask_name(asked, directory, name, former);
+        };
+        if !asked.is_content.get()
+            && let Some(resolved) = self.patiently(asked, |asked| {
+                self.ask_name(asked, directory, name, former.clone())
+            })?
+        {
+            return Ok(resolved);
+        }
+        match self.access_decision(asked, directory, Rights::LOOKUP, false) {
+            AccessDecision::Allow => Ok(match usable.child {
+                Some(child) => Resolved::Object(child, None),
+                None => Resolved::Missing(None),
+            }),
+            AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+                self.ask_name(asked, directory, name, former)
+            }
+        }
     }
 
     /// Sends LOOKUP. `former` is what was kept of the name.

@@ -203,7 +203,7 @@ impl Client {
         let closed_at = file.and_then(|file| file.closed_after_writing);
         let view = OpenView {
             kind: facts.state.facts().map(|known| known.kind),
-            attributes: facts.freshness(asked.began, now, &options),
+            attributes: facts.freshness(asked, now, &options),
             age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
             written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
             closed_after_writing: closed_at
@@ -239,7 +239,10 @@ impl Client {
                 data.invalidate();
             }
         }
-        let void = facts.kept.file_if_any().is_some_and(|file| file.copies_void != file.copies_dropped);
+        let void = facts
+            .kept
+            .file_if_any()
+            .is_some_and(|file| file.copies_void != file.copies_dropped);
         if !void {
             DataState::Same
         } else {
@@ -285,7 +288,7 @@ impl Client {
             if let DataError::Status(status) = error {
                 // It was asked in the opener's name.
                 let identity = Arc::clone(&file.identity);
-                let opener = Asked { identity, interrupt: asked.interrupt.clone(), began: asked.began };
+                let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
                 self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
             }
             self.data_error(&file.inode, error)
@@ -302,7 +305,7 @@ impl Client {
         }
         let now = self.core.now();
         let options = self.core.options();
-        if inode.facts().can_be_served(asked.began, now, &options) {
+        if inode.facts().can_be_served(asked, now, &options) {
             return Ok(());
         }
         self.revalidate(asked, inode)

@@ -92,9 +92,7 @@ impl Client {
         }
         let is_believed = || {
             let options = self.core.options();
-            inode
-                .facts()
-                .can_be_served(asked.began, self.core.now(), &options)
+            inode.facts().can_be_served(asked, self.core.now(), &options)
         };
         if is_believed() {
             self.count(ClientCounter::AttrHit);

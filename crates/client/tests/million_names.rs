@@ -79,7 +79,11 @@ impl Transport for Endless {
             Procedure::Access => {
                 results.extend(words(&[1]));
                 let number = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
-                results.extend(if number == u64::MAX { fattr(2, 1) } else { fattr(1, number) });
+                results.extend(if number == u64::MAX {
+                    fattr(2, 1)
+                } else {
+                    fattr(1, number)
+                });
                 results.extend(words(&[0x1f]));
             }
             other => panic!("{other:?} is not asked"),
@@ -104,10 +108,24 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
         limits: ServerLimits::default(),
         path_limits: PathLimits::default(),
     };
-    let environment = Environment { clock, background: Arc::new(Nobody), observer: None };
-    let forever = Interval { min: Duration::from_secs(3600), max: Duration::from_secs(3600) };
-    let cache = CacheOptions { access: AccessMode::Server, files: forever, ..CacheOptions::default() };
-    let behaviour = Behaviour { cache, ..Behaviour::default() };
+    let environment = Environment {
+        clock,
+        background: Arc::new(Nobody),
+        observer: None,
+    };
+    let forever = Interval {
+        min: Duration::from_secs(3600),
+        max: Duration::from_secs(3600),
+    };
+    let cache = CacheOptions {
+        access: AccessMode::Server,
+        files: forever,
+        ..CacheOptions::default()
+    };
+    let behaviour = Behaviour {
+        cache,
+        ..Behaviour::default()
+    };
     let client = Client::new(&root, wire, Security::sys(), &behaviour, &environment).unwrap();
     let me = Caller::new(1000, 1000, &[]);
     let top = client.root();
@@ -115,7 +133,9 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     // More than fit: the bound holds, and what has to go goes.
     for number in 0..NAMES + 1000 {
         let name = format!("{number:010}");
-        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else { panic!("{name}") };
+        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
+            panic!("{name}")
+        };
         client.access(&me, found.id, 4).unwrap();
         client.forget(found.id, 1);
     }
@@ -127,10 +147,16 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     let requests = client.counters().requests.total();
     for number in (1000..NAMES + 1000).step_by(1009) {
         let name = format!("{number:010}");
-        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else { panic!("{name}") };
+        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
+            panic!("{name}")
+        };
         client.access(&me, found.id, 4).unwrap();
         assert_eq!(client.getattr(&me, found.id).unwrap().attributes.fileid, number);
         client.forget(found.id, 1);
     }
-    assert_eq!(client.counters().requests.total(), requests, "all of it from memory");
+    assert_eq!(
+        client.counters().requests.total(),
+        requests,
+        "all of it from memory"
+    );
 }

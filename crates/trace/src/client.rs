@@ -50,6 +50,7 @@ counter_table! {
         ListingRestart "readdir_restart_at_zero" Events "A listing had to start again since the server refused its cookie.";
         ListingBadCookie "readdir_badcookie" Events "The server refused a cookie.";
         ListingSuppressed "readdir_dup_suppressed" Events "A name was not told twice after a listing had started again.";
+        SoftRevalidation "softreval_served" Events "The server was silent, and softreval answered from what was remembered.";
         StaleRetry "stale_retry" Events "A stale handle was looked up again by name.";
         SillyRename "sillyrename" Events "An open file was renamed instead of removed.";
         SillyRemove "sillyrename_remove" Events "A renamed open file was removed at its last close.";

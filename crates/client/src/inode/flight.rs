@@ -7,32 +7,43 @@ use std::sync::Arc;
 use curt_rpc::client::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex};
 
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Landed {
+    /// The server answered, or the asker went away: whoever still wants to know decides anew.
+    Anyhow,
+    /// The server was silent for as long as `softreval` waits.
+    Silent,
+}
+
 /// One request under way.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    ended: Mutex<bool>,
+    ended: Mutex<Option<Landed>>,
     changed: Condvar,
 }
 
 impl Flight {
-    /// It ended, however it did.
-    pub(crate) fn end(&self) {
-        *self.ended.lock() = true;
+    /// It ended.
+    pub(crate) fn end(&self, landed: Landed) {
+        *self.ended.lock() = Some(landed);
         self.changed.notify_all();
     }
 
-    /// Waits until it has ended; false if `interrupt` was raised first.
-    pub(crate) fn wait(self: &Arc<Self>, interrupt: &Interrupt) -> bool {
+    /// Waits until it has ended; `None` if `interrupt` was raised first.
+    pub(crate) fn wait(self: &Arc<Self>, interrupt: &Interrupt) -> Option<Landed> {
         let waker: Arc<dyn Wake> = Arc::clone(self) as Arc<dyn Wake>;
         let _registration = interrupt.register(waker);
         let mut ended = self.ended.lock();
-        while !*ended {
+        loop {
+            if ended.is_some() {
+                return *ended;
+            }
             if interrupt.is_raised() {
-                return false;
+                return None;
             }
             self.changed.wait(&mut ended);
         }
-        true
     }
 }
 
@@ -58,10 +69,10 @@ mod tests {
             let interrupted = scope.spawn(|| flight.wait(&interrupt));
             let patient = scope.spawn(|| flight.wait(&Interrupt::never()));
             interrupt.raise();
-            assert!(!interrupted.join().expect("it does not panic"));
-            flight.end();
-            assert!(patient.join().expect("it does not panic"));
+            assert_eq!(interrupted.join().expect("it does not panic"), None);
+            flight.end(Landed::Silent);
+            assert_eq!(patient.join().expect("it does not panic"), Some(Landed::Silent));
         });
-        assert!(flight.wait(&Interrupt::never()));
+        assert_eq!(flight.wait(&Interrupt::never()), Some(Landed::Silent));
     }
 }

@@ -25,11 +25,12 @@ use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use flight::Flight;
+pub(crate) use flight::{Flight, Landed};
 pub(crate) use kinds::{Kept, LinkText, SillyName};
 pub(crate) use registry::InodeRegistry;
 
 use crate::{
+    client::Asked,
     core::Core,
     credentials::Identity,
     data::FileData,
@@ -321,14 +322,18 @@ impl Inode {
 }
 
 impl InodeFacts {
-    /// How good the attributes are for an operation that began at `began`.
-    pub(crate) fn freshness(&self, began: Moment, now: Moment, options: &CacheOptions) -> Freshness {
-        self.state.freshness(began, now, options)
+    /// How good the attributes are for an operation of `asked`.
+    pub(crate) fn freshness(&self, asked: &Asked, now: Moment, options: &CacheOptions) -> Freshness {
+        match self.state.freshness(asked.began, now, options) {
+            // A silent server has been asked for long enough.
+            Freshness::Expired | Freshness::Fresh if asked.is_content.get() => Freshness::Confirmed,
+            freshness => freshness,
+        }
     }
 
     /// Whether they may be served to such an operation as they are (there being no unsent data).
-    pub(crate) fn can_be_served(&self, began: Moment, now: Moment, options: &CacheOptions) -> bool {
-        let decision = decide_getattr(self.freshness(began, now, options), false, options);
+    pub(crate) fn can_be_served(&self, asked: &Asked, now: Moment, options: &CacheOptions) -> bool {
+        let decision = decide_getattr(self.freshness(asked, now, options), false, options);
         decision == curt_policy::attributes::GetattrDecision::Serve
     }
 
@@ -340,6 +345,14 @@ impl InodeFacts {
                 file.first_user = None;
             }
         }
+    }
+
+    /// The size, if the attributes are within their lifetime.
+    pub(crate) fn believed_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
+        let freshness = self.state.freshness(now, now, options);
+        let decision = decide_getattr(freshness, false, options);
+        let is_believed = decision == curt_policy::attributes::GetattrDecision::Serve;
+        self.state.facts().filter(|_| is_believed).map(|known| known.size)
     }
 
     /// The contents' epoch, if what is known fits together.

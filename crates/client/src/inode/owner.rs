@@ -22,12 +22,8 @@ impl DataOwner for Inode {
     fn believed_size(&self) -> Option<u64> {
         let now = self.core.now();
         let options = self.core.options();
-        let facts = self.facts();
         // Nothing is asked about the moment at which the reader began: read(2) believes attributes for their lifetime.
-        let believed = facts.can_be_served(now, now, &options);
-        believed
-            .then(|| facts.state.facts().map(|known| known.size))
-            .flatten()
+        self.facts().believed_size(now, &options)
     }
 
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant) {

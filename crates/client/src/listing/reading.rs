@@ -42,10 +42,8 @@ impl Client {
         plus: bool,
         listener: &mut dyn FnMut(&DirEntry<'_>) -> Listener,
     ) -> Result<(), Errno> {
-        let asked = Asked {
-            identity: Arc::clone(&directory.identity),
-            ..self.asked(caller)
-        };
+        let identity = Arc::clone(&directory.identity);
+        let asked = Asked::new(identity, caller.interrupt.clone(), self.core.now());
         if cookie == 0 {
             self.begin_pass(&asked, directory)?;
         }
@@ -118,7 +116,8 @@ impl Client {
                     break;
                 };
                 let known = (Known::Positive, listing.label);
-                let view = NameView::of(known, &facts.state, &clock, wanted, &options);
+                let mut view = NameView::of(known, &facts.state, &clock, wanted, &options);
+                view.directory = facts.freshness(asked, wanted.now, &options);
                 (decide_lookup(&view, NameIntent::Use, &options), listing)
             };
             match decision {

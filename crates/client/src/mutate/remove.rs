@@ -160,11 +160,8 @@ impl Client {
 
     /// Removes the last name of a file that was removed while it was open. A failure leaves the name behind, with a log line.
     pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
-        let asked = Asked {
-            identity: Arc::clone(&silly.identity),
-            interrupt: Interrupt::never(),
-            began: self.core.now(),
-        };
+        let identity = Arc::clone(&silly.identity);
+        let asked = Asked::new(identity, Interrupt::never(), self.core.now());
         let is_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
         if is_last && let Some(data) = inode.data_if_any() {
             data.discard();

@@ -136,7 +136,10 @@ impl DentryCache {
         let index = table.find(hash, directory, name)?;
         table.touch(index);
         let slot = table.slab.slot(index);
-        Some(Kept { child: slot.child.clone(), label: slot.label })
+        Some(Kept {
+            child: slot.child.clone(),
+            label: slot.label,
+        })
     }
 
     /// Keeps what is known of `name` in `directory`, instead of what was kept of it before.
@@ -268,7 +271,10 @@ impl Table {
         self.slab.free.push(index);
         let slot = self.slab.slot_mut(index);
         slot.name = NameBytes::new(b"");
-        Some(Kept { child: slot.child.take(), label: slot.label })
+        Some(Kept {
+            child: slot.child.take(),
+            label: slot.label,
+        })
     }
 
     /// The entry that has to go, if there are too many of a kind.

@@ -1,3 +1,5 @@
+//! The bounds and orders of the DentryCache.
+
 use std::sync::Arc;
 
 use curt_policy::{

@@ -11,5 +11,6 @@ mod mutations;
 mod names;
 mod opens;
 mod pairs;
+mod silence;
 mod trouble;
 mod world;

@@ -174,6 +174,16 @@ impl World {
     }
 
     pub(crate) fn mount_over(&self, behaviour: Behaviour, transport: Arc<dyn Transport>) -> Mounted {
+        self.mount_in(behaviour, transport, Arc::new(Inline))
+    }
+
+    /// With somebody who does delayed work, too.
+    pub(crate) fn mount_in(
+        &self,
+        behaviour: Behaviour,
+        transport: Arc<dyn Transport>,
+        background: Arc<dyn Background>,
+    ) -> Mounted {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
         let never = Interrupt::never();
@@ -191,7 +201,7 @@ impl World {
         let told = Arc::new(Told::default());
         let environment = Environment {
             clock,
-            background: Arc::new(Inline),
+            background,
             observer: Some(told.clone()),
         };
         let security = Security::Sys(MachineName::new(b"tester"));

@@ -155,6 +155,7 @@ pub(super) fn client(
         cache: settings.cache,
         data,
         limits: names,
+        soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
     };
     let root = MountedRoot {
         handle: mounted.root,
@@ -169,6 +170,12 @@ pub(super) fn client(
             "",
         )
     })
+}
+
+/// How long a request is waited for until the user is told, or a soft mount gives up.
+fn silence_max(settings: &Settings) -> Duration {
+    let transport = &settings.transport;
+    Duration::from_millis(u64::from(transport.timeo) * 100) * transport.retrans.saturating_add(1)
 }
 
 /// mount.nfs's phrase for a failure, and what to try.

@@ -1,0 +1,169 @@
+//! `softreval`: how long an operation waits for a server that does not answer before it is content with what is remembered.
+//!
+//! Owns the interrupts of requests that only revalidate: each is raised when its caller's is, or when its time is over. One
+//! delayed task serves all of them. Must not know what is asked.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use curt_rpc::client::{Interrupt, Registration, Wake};
+use parking_lot::Mutex;
+
+use crate::environment::{Background, Clock};
+
+/// The patience of one mount.
+pub(crate) struct Patience {
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+    background: Arc<dyn Background>,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Default)]
+struct Waits {
+    /// By when they end.
+    calls: BTreeMap<(Instant, u64), Interrupt>,
+    last: u64,
+    timer_runs: bool,
+}
+
+/// One request that is waited for with patience, and no longer.
+pub(crate) struct Wait<'a> {
+    /// To be given to the request.
+    pub(crate) interrupt: Interrupt,
+    patience: Arc<Patience>,
+    key: (Instant, u64),
+    _caller: Registration<'a>,
+}
+
+/// Ends a request when its caller does not wait any more. Waking must not raise, so somebody else does it.
+struct Relay {
+    interrupt: Interrupt,
+    background: Arc<dyn Background>,
+}
+
+impl Wake for Relay {
+    fn wake(&self) {
+        let interrupt = self.interrupt.clone();
+        self.background.spawn(Box::new(move || interrupt.raise()));
+    }
+}
+
+impl Patience {
+    pub(crate) fn new(limit: Duration, clock: Arc<dyn Clock>, background: Arc<dyn Background>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            clock,
+            background,
+            waits: Mutex::default(),
+        })
+    }
+
+    /// Begins a wait on behalf of who can be called off by `caller`.
+    pub(crate) fn begin<'a>(self: &Arc<Self>, caller: &'a Interrupt) -> Wait<'a> {
+        let interrupt = Interrupt::new();
+        let relay = Relay {
+            interrupt: interrupt.clone(),
+            background: Arc::clone(&self.background),
+        };
+        let registration = caller.register(Arc::new(relay));
+        if caller.is_raised() {
+            interrupt.raise();
+        }
+        let mut waits = self.waits.lock();
+        waits.last += 1;
+        let key = (self.clock.now() + self.limit, waits.last);
+        waits.calls.insert(key, interrupt.clone());
+        let must_start = !std::mem::replace(&mut waits.timer_runs, true);
+        drop(waits);
+        if must_start {
+            self.start_timer(self.limit);
+        }
+        Wait {
+            interrupt,
+            patience: Arc::clone(self),
+            key,
+            _caller: registration,
+        }
+    }
+
+    fn start_timer(self: &Arc<Self>, delay: Duration) {
+        let patience = Arc::downgrade(self);
+        let tick = move || Weak::upgrade(&patience).map_or((), |patience| patience.tick());
+        self.background.spawn_after(delay, Box::new(tick));
+    }
+
+    /// Ends the waits whose time is over, and comes again when that of the next one is.
+    fn tick(self: &Arc<Self>) {
+        let now = self.clock.now();
+        let mut waits = self.waits.lock();
+        let later = waits.calls.split_off(&(now, u64::MAX));
+        let over = std::mem::replace(&mut waits.calls, later);
+        let next = waits
+            .calls
+            .keys()
+            .next()
+            .map(|(end, _)| end.saturating_duration_since(now));
+        waits.timer_runs = next.is_some();
+        drop(waits);
+        over.values().for_each(Interrupt::raise);
+        if let Some(delay) = next {
+            self.start_timer(delay);
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.patience.waits.lock().calls.remove(&self.key);
+    }
+}
+
+impl fmt::Debug for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patience")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::{SystemClock, Threads};
+
+    fn patience(limit: Duration) -> Arc<Patience> {
+        Patience::new(limit, Arc::new(SystemClock), Arc::new(Threads::new(2)))
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_time_is_over_and_not_before_its_own() {
+        let patience = patience(Duration::from_millis(30));
+        let never = Interrupt::never();
+        let first = patience.begin(&never);
+        assert!(first.interrupt.wait_for(Duration::from_secs(60)));
+        let second = patience.begin(&never);
+        assert!(!second.interrupt.is_raised(), "its time begins with it");
+        assert!(
+            second.interrupt.wait_for(Duration::from_secs(60)),
+            "the timer was started again"
+        );
+        drop((first, second));
+        assert!(patience.waits.lock().calls.is_empty());
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_callers() {
+        let patience = patience(Duration::from_secs(3600));
+        let caller = Interrupt::new();
+        let wait = patience.begin(&caller);
+        caller.raise();
+        assert!(wait.interrupt.wait_for(Duration::from_secs(60)));
+        let late = patience.begin(&caller);
+        assert!(late.interrupt.is_raised());
+    }
+}

@@ -1,0 +1,126 @@
+//! `softreval`: a server that is silent for too long is answered for by what is remembered.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_client::{Behaviour, Caller, Client, InodeId, threads::Threads};
+use curt_policy::CacheOptions;
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, Scripted, World, root};
+
+/// How long silence is borne.
+const LIMIT: Duration = Duration::from_millis(20);
+
+/// A server that can fall silent: then the time passes that a client waits for it, and nothing comes.
+struct Silent {
+    next: Arc<dyn Transport>,
+    clock: Arc<Scripted>,
+    is_silent: AtomicBool,
+}
+
+impl Transport for Silent {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        if !self.is_silent.load(Relaxed) {
+            return self.next.call(request, interrupt);
+        }
+        self.clock.pass(LIMIT);
+        assert!(
+            interrupt.wait_for(Duration::from_secs(60)),
+            "nobody called it off"
+        );
+        Err(CallError::Interrupted)
+    }
+}
+
+fn mount(world: &World, soft_revalidation: Option<Duration>) -> (Mounted, Arc<Silent>) {
+    let clock = Arc::clone(&world.clock);
+    let silent = Arc::new(Silent {
+        next: world.way(),
+        clock,
+        is_silent: false.into(),
+    });
+    let behaviour = Behaviour {
+        cache: CacheOptions::default(),
+        soft_revalidation,
+        ..Behaviour::default()
+    };
+    let mounted = world.mount_in(behaviour, silent.clone(), Arc::new(Threads::new(2)));
+    (mounted, silent)
+}
+
+/// Calls the operation off after a moment, as a signal would.
+fn killed<T>(operate: impl FnOnce(&Caller) -> Result<T, Errno>) -> Errno {
+    let caller = Caller {
+        interrupt: Interrupt::new(),
+        ..root()
+    };
+    std::thread::scope(|scope| {
+        let interrupt = caller.interrupt.clone();
+        scope.spawn(move || {
+            let _ = interrupt.wait_for(Duration::from_millis(100));
+            interrupt.raise();
+        });
+        operate(&caller).err().expect("it cannot succeed")
+    })
+}
+
+fn look(client: &Client, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
+    match client.lookup(&root(), directory, name)? {
+        curt_client::Entry::Positive(_) => Ok(()),
+        curt_client::Entry::Negative { .. } => Err(Errno::NOENT),
+    }
+}
+
+#[test]
+fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for() {
+    let world = World::new();
+    let (mounted, silent) = mount(&world, Some(LIMIT));
+    let client = &mounted.client;
+    let top = client.root();
+    let file = mounted.put(&root(), top, "f", 0o644, b"text");
+    mounted.cat(&root(), file.id).unwrap();
+    let _ = mounted.lookup(&root(), top, "missing");
+    world.seconds(100);
+    silent.is_silent.store(true, Relaxed);
+    let stat = client.getattr(&root(), file.id).unwrap();
+    assert_eq!(
+        (stat.attributes.size, stat.valid),
+        (4, Duration::ZERO),
+        "and nobody is promised anything"
+    );
+    assert_eq!(look(client, top, b"f"), Ok(()));
+    assert_eq!(look(client, top, b"missing"), Err(Errno::NOENT));
+    assert_eq!(client.access(&root(), file.id, 4), Ok(()));
+    let opened = client
+        .open(&root(), file.id, curt_client::OpenFlags::reading())
+        .unwrap();
+    client.release(&opened.file);
+    assert!(mounted.counter(ClientCounter::SoftRevalidation) >= 5);
+    assert_eq!(killed(|me| client.lookup(me, top, b"never seen")), Errno::INTR);
+    silent.is_silent.store(false, Relaxed);
+    mounted.sent();
+    client.getattr(&root(), file.id).unwrap();
+    assert_eq!(
+        mounted.sent(),
+        "GETATTR 1",
+        "a server that answers is asked again"
+    );
+}
+
+#[test]
+fn without_it_everything_is_waited_for() {
+    let world = World::new();
+    let (mounted, silent) = mount(&world, None);
+    let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"text");
+    world.seconds(100);
+    silent.is_silent.store(true, Relaxed);
+    assert_eq!(killed(|me| mounted.client.getattr(me, file.id)), Errno::INTR);
+}
