@@ -67,6 +67,13 @@ impl<'r> Request<'r, '_> {
         })
     }
 
+    /// To be called before an operation on `target` that may wait for a disk: others then read the connection on.
+    pub(crate) fn may_wait(&mut self, target: &Target<'_>) {
+        if target.vfs().may_wait() {
+            self.context.may_block();
+        }
+    }
+
     /// What two handles of one call stand for, which must be of one export.
     pub(crate) fn resolve_both(
         &self,

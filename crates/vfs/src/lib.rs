@@ -132,6 +132,19 @@ pub trait Vfs: Send + Sync {
         data: &mut Vec<u8>,
     ) -> Outcome<Read>;
 
+    /// As [`Vfs::read`], but never waits for a disk: `None`, and `data` as it was, where that would be needed.
+    fn read_cached(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Option<Outcome<Read>>;
+
+    /// Whether there is anything to wait for at all: false for trees that live in memory.
+    fn may_wait(&self) -> bool;
+
     /// Writes `data` at `offset`, clearing suid and sgid bits as write(2) does for a process without privileges, and
     /// makes it as durable as asked before it returns. Fewer bytes than given may have been written when space ends; an
     /// error means none. [`Error::Lost`] as for [`Vfs::commit`].

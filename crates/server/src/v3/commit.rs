@@ -13,7 +13,7 @@ pub(super) fn run(
     if let Err(status) = target.writable() {
         return super::not_begun(&target, status);
     }
-    request.context.may_block();
+    request.may_wait(&target);
     let (offset, count) = (arguments.offset, arguments.count);
     let changed = target.vfs().commit(&target.caller(), &target.node, offset, count);
     let wcc = target.wcc(changed.before, changed.after);

@@ -30,7 +30,7 @@ pub(super) fn run(
         CreateHow::Guarded(_) => CreateMode::Guarded(&set),
         CreateHow::Exclusive(verifier) => CreateMode::Exclusive(verifier.0),
     };
-    request.context.may_block();
+    request.may_wait(&directory);
     let changed = directory
         .vfs()
         .create(&directory.caller(), &directory.node, name, mode);

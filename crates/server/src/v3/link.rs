@@ -23,7 +23,7 @@ pub(super) fn run(
         Ok(name) => name,
         Err(status) => return Ok(not_begun(status, Some(&file), Some(&directory))),
     };
-    request.context.may_block();
+    request.may_wait(&file);
     let linked = file.vfs().link(&file.caller(), &file.node, &directory.node, name);
     let wcc = LinkWcc {
         attributes: file.post_op(linked.node),

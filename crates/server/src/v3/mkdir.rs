@@ -21,7 +21,7 @@ pub(super) fn run(
         Ok(wanted) => wanted,
         Err(status) => return super::not_begun(&directory, status),
     };
-    request.context.may_block();
+    request.may_wait(&directory);
     let changed = directory
         .vfs()
         .make_directory(&directory.caller(), &directory.node, name, &set);

@@ -10,8 +10,8 @@ use crate::attributes::MAX_SIZE;
 use crate::request::{Refusal, Request, Target};
 use crate::status;
 
-/// From here on a read is worth handing the connection over for.
-const LARGE_READ: u32 = 64 << 10;
+/// From here on the copying alone is worth handing the connection over for, in bytes.
+const LARGE_READ: u32 = 256 << 10;
 
 /// Status, the flag of the attributes, the attributes, count, eof, and the length of the data.
 const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;

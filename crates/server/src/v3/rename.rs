@@ -22,7 +22,7 @@ pub(super) fn run(
         Ok(names) => names,
         Err(status) => return Ok(not_begun(status, Some(&from), Some(&to))),
     };
-    request.context.may_block();
+    request.may_wait(&from);
     let renamed = from
         .vfs()
         .rename(&from.caller(), &from.node, from_name, &to.node, to_name);

@@ -17,7 +17,7 @@ pub(super) fn run(
         Ok(name) => name,
         Err(status) => return super::not_begun(&directory, status),
     };
-    request.context.may_block();
+    request.may_wait(&directory);
     let changed = directory
         .vfs()
         .remove_directory(&directory.caller(), &directory.node, name);

@@ -21,7 +21,7 @@ pub(super) fn run(
         Ok(wanted) => wanted,
         Err(status) => return super::not_begun(&target, status),
     };
-    request.context.may_block();
+    request.may_wait(&target);
     let changed = target
         .vfs()
         .set_attributes(&target.caller(), &target.node, &set, guard);

@@ -24,7 +24,7 @@ pub(super) fn run(
         return super::not_begun(&target, Status::Fbig);
     }
     if arguments.stability != Stability::Unstable {
-        request.context.may_block();
+        request.may_wait(&target);
     }
     let verifier = request.service.write_verifier.current();
     let (offset, stability) = (arguments.offset, to_vfs(arguments.stability));

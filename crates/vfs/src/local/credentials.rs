@@ -6,13 +6,14 @@
 //! CAP_SYS_RESOURCE in their effective set (suid bits would survive writes, quotas would not hold), and
 //! CAP_DAC_READ_SEARCH only inside [`Identity::with`]. What is raised there is lowered again before anything else happens, or the process ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
 
-use super::sys::{set_fs_gid, set_fs_uid};
+use super::sys::{own_umask, set_fs_gid, set_fs_uid};
 use crate::caller::Caller;
 
 /// What the kernel takes from a thread's effective set when its fsuid leaves 0, and gives back when it returns.
@@ -45,6 +46,8 @@ struct Applied {
 }
 
 thread_local! {
+    /// Whether this thread takes modes as clients ask for them.
+    static TAKES_MODES: Cell<bool> = const { Cell::new(false) };
     static APPLIED: RefCell<Option<Applied>> = const { RefCell::new(None) };
 }
 
@@ -75,6 +78,11 @@ impl Identity {
 
     /// Makes this thread work as `caller`. On an error it may be anybody: the request must not go on.
     pub(super) fn assume(self, caller: &Caller<'_>) -> Result<(), Errno> {
+        if !TAKES_MODES.get() {
+            own_umask()?;
+            rustix::process::umask(Mode::empty());
+            TAKES_MODES.set(true);
+        }
         if let Self::Fixed { uid, gid } = self {
             let same = caller.uid == uid && caller.gid == gid;
             return if same { Ok(()) } else { Err(Errno::PERM) };
@@ -253,6 +261,30 @@ mod tests {
                 });
                 assert_eq!(ids(), (caller.uid, caller.gid, caller.groups.len()), "{caller:?}");
             }
+        });
+    }
+
+    #[test]
+    fn modes_are_the_clients_and_the_umask_of_other_threads_stays() {
+        std::thread::scope(|scope| {
+            let before = rustix::process::umask(Mode::from_raw_mode(0o027));
+            let own = (
+                geteuid().as_raw(),
+                getegid().as_raw(),
+            );
+            let worker = scope.spawn(move || {
+                let identity = Identity::Fixed {
+                    uid: own.0,
+                    gid: own.1,
+                };
+                identity
+                    .assume(&Caller::new(own.0, own.1, &[]))
+                    .expect("it is the process's own");
+                rustix::process::umask(Mode::empty())
+            });
+            let workers = worker.join().expect("the worker");
+            let ours = rustix::process::umask(before);
+            assert_eq!((workers, ours), (Mode::empty(), Mode::from_raw_mode(0o027)));
         });
     }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::LocalVfs;
-use super::sys::{check_access, read_append};
+use super::sys::{check_access, read_append, read_append_cached};
 use crate::Stability;
 use crate::answer::{Changed, Read, Written};
 use crate::attributes::{Attributes, FileKind};
@@ -92,6 +92,34 @@ impl LocalVfs {
             count: u32::try_from(got).unwrap_or(count),
             end,
         })
+    }
+
+    /// As [`Self::read_data`] from the page cache; `None` where any of the data are not there.
+    pub(super) fn read_cached_data(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        (offset, count): (u64, u32),
+        data: &mut Vec<u8>,
+    ) -> Result<Option<Read>, Error> {
+        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
+        let reach = offset.saturating_add(u64::from(count));
+        if offset >= attributes.size || reach > OFFSET_MAX {
+            return Ok(None);
+        }
+        let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+        let start = data.len();
+        let Some(got) = read_append_cached(file.as_fd(), offset, wanted, data)? else {
+            return Ok(None);
+        };
+        let ended = offset + got as u64 >= attributes.size;
+        if got < wanted && !ended {
+            data.truncate(start);
+            return Ok(None);
+        }
+        let count = u32::try_from(got).unwrap_or(count);
+        Ok(Some(Read { count, end: ended }))
     }
 
     pub(super) fn write_data(

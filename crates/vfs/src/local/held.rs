@@ -105,6 +105,14 @@ impl HeldObjects {
         }
     }
 
+    /// Lets go of everything.
+    pub(super) fn release_all(&self) {
+        for shard in &self.shards {
+            let all = std::mem::take(&mut *shard.lock());
+            self.count.fetch_sub(all.len(), Ordering::Relaxed);
+        }
+    }
+
     /// A tick has passed: lets go of what nobody used in the one before it. Whether anything is still held.
     pub(super) fn sweep(&self) -> bool {
         let now = self.tick.fetch_add(1, Ordering::Relaxed);

@@ -15,7 +15,7 @@
 //! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which gives nobody a right; each operation opens what it
 //! needs for I/O as its caller and closes it again. The place for a cache of files open for I/O is [`LocalVfs::open_data`].
 //!
-//! The process's umask is set to 0: modes come from clients.
+//! Threads that serve have a umask of their own, which is 0: modes come from clients.
 
 mod credentials;
 mod data;
@@ -150,13 +150,14 @@ pub struct LocalVfs {
     sweeper: Sweeper,
     /// Whether changes must be made durable one by one: not on file systems that live in memory.
     stable_metadata: bool,
+    /// Whether there is no disk to wait for.
+    in_memory: bool,
 }
 
 impl LocalVfs {
     /// Opens a directory to serve it, and finds out how: by the kernel's handles or by table, as anybody or as this
     /// process's user alone. The calling thread's ids and capabilities stay as they are.
     pub fn open(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
-        rustix::process::umask(Mode::empty());
         std::thread::scope(|scope| scope.spawn(|| Self::open_here(path, options)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -179,8 +180,8 @@ impl LocalVfs {
         let handles = Handles::choose(path, root.as_fd(), identity, options)?;
         let root_handle = handles.of(root.as_fd()).map_err(failed)?;
         let attributes = stat::attributes(&rustix::fs::fstat(&root).map_err(failed)?);
-        let stable_metadata = options.metadata == MetadataDurability::Stable
-            && !limits::lives_in_memory(root.as_fd()).map_err(failed)?;
+        let in_memory = limits::lives_in_memory(root.as_fd()).map_err(failed)?;
+        let stable_metadata = options.metadata == MetadataDurability::Stable && !in_memory;
         let room = match options.held {
             HoldObjects::Lately => HeldObjects::room(),
             HoldObjects::Never => 0,
@@ -196,10 +197,11 @@ impl LocalVfs {
             identity,
             handles,
             locks: FileLocks::new(),
-            unstable: Unstable::new(),
+            unstable: Unstable::new(HeldObjects::room() / 4),
             held,
             sweeper,
             stable_metadata,
+            in_memory,
         })
     }
 
@@ -226,9 +228,18 @@ impl LocalVfs {
         if let Some(held) = self.held.find(handle) {
             return Ok(held);
         }
-        let opened = self
-            .handles
-            .open(self.identity, self.root.as_fd(), &self.root_handle, handle)?;
+        let open = || {
+            self.handles
+                .open(self.identity, self.root.as_fd(), &self.root_handle, handle)
+        };
+        let opened = match open() {
+            // What is held for speed must not be what descriptors are missing for.
+            Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
+                self.held.release_all();
+                open()?
+            }
+            opened => opened?,
+        };
         let opened = Arc::new(opened);
         self.hold(handle, &opened);
         Ok(opened)

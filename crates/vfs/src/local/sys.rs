@@ -137,6 +137,42 @@ pub(super) fn read_append(
     Ok(got)
 }
 
+/// Appends what of up to `count` bytes from `offset` the page cache has, up to the first that is not there; `None` if that
+/// is nothing, or if the file system cannot tell.
+pub(super) fn read_append_cached(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    count: usize,
+    data: &mut Vec<u8>,
+) -> Result<Option<usize>, Errno> {
+    data.reserve(count);
+    let room = &mut data.spare_capacity_mut()[..count];
+    let piece = libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: count,
+    };
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the one piece is spare capacity of `data`, which nobody else sees.
+    let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const piece, 1, offset, libc::RWF_NOWAIT) };
+    match done(i64::try_from(got).unwrap_or(-1)) {
+        Ok(got) => {
+            let got = usize::try_from(got).unwrap_or(0);
+            // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which lies right behind the length.
+            unsafe { data.set_len(data.len() + got) };
+            Ok(Some(got))
+        }
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Gives this thread a umask (and a working directory) of its own, which no other thread sees.
+pub(super) fn own_umask() -> Result<(), Errno> {
+    // SAFETY: only what file names and modes are relative to is no longer shared; memory and descriptors stay as they are.
+    let status = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
+    done(status).map(|_| ())
+}
+
 /// An id from the low 32 bits of what the kernel returns, which may be sign-extended.
 #[expect(
     clippy::cast_possible_truncation,

@@ -5,10 +5,12 @@
 //! Names that others change behind our back are lost until somebody looks them up again: their handles are stale. On a
 //! file system without birth times a new object with an old one's inode number, under the old name, passes for it.
 
+use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use redb::{Database, MultimapTableDefinition, ReadableDatabase, TableError};
+use redb::{Builder, Database, MultimapTableDefinition, ReadableDatabase, TableError};
 use rustix::fs::{AtFlags, Mode, StatxFlags};
 use rustix::io::Errno;
 
@@ -37,7 +39,17 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn open(file: &Path) -> Result<Self, String> {
-        let database = Database::create(file).map_err(|error| error.to_string())?;
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(file);
+        let opened = opened.map_err(|error| error.to_string())?;
+        let database = Builder::new()
+            .create_file(opened)
+            .map_err(|error| error.to_string())?;
         Ok(Self { database })
     }
 

@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 16;
-const FILES_PER_SHARD_MAX: usize = 64;
+/// At least so many in each shard, and at most.
+const PER_SHARD_MIN: usize = 4;
+const PER_SHARD_MAX: usize = 64;
 
 /// Oldest first.
 struct Shard {
@@ -21,11 +23,13 @@ struct Shard {
 
 pub(super) struct Unstable {
     shards: [Mutex<Shard>; SHARDS],
+    per_shard_max: usize,
     hasher: RandomState,
 }
 
 impl Unstable {
-    pub(super) fn new() -> Self {
+    /// Room for about `most` files.
+    pub(super) fn new(most: usize) -> Self {
         let shards = std::array::from_fn(|_| {
             Mutex::new(Shard {
                 files: VecDeque::new(),
@@ -33,6 +37,7 @@ impl Unstable {
         });
         Self {
             shards,
+            per_shard_max: (most / SHARDS).clamp(PER_SHARD_MIN, PER_SHARD_MAX),
             hasher: RandomState::new(),
         }
     }
@@ -49,7 +54,7 @@ impl Unstable {
         if shard.files.iter().rev().any(|(known, _)| known == handle) {
             return None;
         }
-        let full = shard.files.len() >= FILES_PER_SHARD_MAX;
+        let full = shard.files.len() >= self.per_shard_max;
         let oldest = if full { shard.files.pop_front() } else { None };
         shard.files.push_back((*handle, fd));
         oldest.map(|(_, fd)| fd)
@@ -81,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_bounded_number_of_files_is_kept_and_the_oldest_is_handed_back() {
-        let unstable = Unstable::new();
+        let unstable = Unstable::new(usize::MAX);
         let mut handed_back = 0;
         for number in 0..2000_u32 {
             let handle =
@@ -93,7 +98,7 @@ mod tests {
             );
         }
         let kept: usize = unstable.shards.iter().map(|shard| shard.lock().files.len()).sum();
-        assert!(kept <= SHARDS * FILES_PER_SHARD_MAX);
+        assert!(kept <= SHARDS * PER_SHARD_MAX);
         assert_eq!(kept + handed_back, 2000);
     }
 }

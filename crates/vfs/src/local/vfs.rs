@@ -81,6 +81,31 @@ impl Vfs for LocalVfs {
         })
     }
 
+    fn read_cached(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Option<Outcome<Read>> {
+        if !self.may_wait() {
+            return Some(self.read(caller, node, offset, count, data));
+        }
+        let answer = self.ask(caller, node, |fd, attributes| {
+            self.read_cached_data(caller, fd, attributes, (offset, count), data)
+        });
+        let attributes = answer.attributes;
+        answer
+            .value
+            .transpose()
+            .map(|value| Outcome { attributes, value })
+    }
+
+    fn may_wait(&self) -> bool {
+        !self.in_memory
+    }
+
     fn write(
         &self,
         caller: &Caller<'_>,

@@ -93,6 +93,21 @@ impl Vfs for MemoryVfs {
         })
     }
 
+    fn read_cached(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Option<Outcome<Read>> {
+        Some(self.read(caller, node, offset, count, data))
+    }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     fn write(
         &self,
         caller: &Caller<'_>,

@@ -19,6 +19,51 @@ fn what_is_written_is_read_with_holes_as_zeroes() {
     });
 }
 
+/// What need not wait says the same as what may, or nothing at all and leaves the buffer alone.
+#[test]
+fn a_read_that_never_waits_is_the_same_read() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        let bytes: Vec<u8> = (0..20_000u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(tree.write(&OWNER, &file, 0, &bytes), Ok(20_000));
+        let mut answered = 0;
+        for (offset, count) in [
+            (0, 0),
+            (0, 1),
+            (4095, 4097),
+            (0, 20_000),
+            (19_999, 5),
+            (20_000, 5),
+            (1 << 62, 1),
+            (u64::MAX, 9),
+        ] {
+            let mut data = b"kept".to_vec();
+            let Some(answer) = tree.vfs.read_cached(&OWNER, &file, offset, count, &mut data) else {
+                assert_eq!(data, b"kept");
+                continue;
+            };
+            answered += 1;
+            let read = answer.value.unwrap();
+            let expected = tree.read(&file, offset, count);
+            assert_eq!(
+                (&data[..4], &data[4..], read.end),
+                (&b"kept"[..], &expected.0[..], expected.1),
+                "{count} at {offset}"
+            );
+            let known = answer
+                .attributes
+                .map(|attributes| (attributes.size, attributes.ctime));
+            assert_eq!(known, Some((20_000, tree.attributes(&file).ctime)));
+        }
+        assert!(answered >= 4, "what was just written is in the cache");
+        let refused = tree
+            .vfs
+            .read_cached(&OTHER, &tree.root(), 0, 1, &mut Vec::new())
+            .map(|answer| answer.value);
+        assert_eq!(refused.map(|read| read.is_err()), Some(true));
+    });
+}
+
 #[test]
 fn offsets_at_the_edges_neither_panic_nor_wrap() {
     everywhere(|tree| {

@@ -134,6 +134,17 @@ fn without_the_capability_the_table_serves_and_without_a_table_the_refusal_says_
 }
 
 #[test]
+fn the_table_is_its_owners_alone() {
+    if !is_root() {
+        return;
+    }
+    let tree = local("table", tmpfs(), HandleChoice::Table);
+    let table = tree.place.as_ref().unwrap().served.with_file_name("table");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(table).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
 fn the_table_finds_what_lies_in_directories_that_the_caller_may_not_search() {
     if !is_root() {
         return;
