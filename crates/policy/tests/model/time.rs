@@ -1,7 +1,7 @@
 //! Time in the models: a server whose clock ticks every 10 ms, and clients that count microseconds.
 
 use core::time::Duration;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use curt_policy::{Moment, ServerTime, Stamp};
 
@@ -103,7 +103,7 @@ pub(crate) struct Canon {
 }
 
 enum Token {
-    Plain(u128),
+    Plain(u64),
     Moment { tick: u64, micros: u64 },
 }
 
@@ -120,20 +120,24 @@ impl Canon {
         order.sort_unstable();
         order.dedup();
         // 128 bits stand for a state: two states sharing them is less likely than a broken machine.
-        let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
-        second.write_u8(1);
+        let mut prints = (0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
         for token in &canon.tokens {
             let (value, place) = match *token {
-                Token::Plain(value) => (value, usize::MAX),
-                Token::Moment { tick, micros } => (u128::from(tick), order.binary_search(&micros).unwrap()),
+                Token::Plain(value) => (value, 0),
+                Token::Moment { tick, micros } => (tick, 1 + order.binary_search(&micros).unwrap() as u64),
             };
-            for hasher in [&mut first, &mut second] {
-                hasher.write_u128(value);
-                hasher.write_usize(place);
-            }
+            let word = value ^ place.rotate_left(48);
+            prints = (mix(prints.0, word), mix(prints.1, word.rotate_left(32)));
         }
-        (first.finish(), second.finish())
+        prints
     }
+}
+
+/// One step of a hash: for each former print another one-to-one mixing of the word.
+fn mix(print: u64, word: u64) -> u64 {
+    let mixed = (print.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed ^ (mixed >> 32)
 }
 
 impl Token {
@@ -159,11 +163,11 @@ impl Hasher for Canon {
 
     fn write(&mut self, bytes: &[u8]) {
         self.tokens
-            .extend(bytes.iter().map(|byte| Token::Plain(u128::from(*byte))));
+            .extend(bytes.iter().map(|byte| Token::Plain(u64::from(*byte))));
     }
 
     fn write_u8(&mut self, value: u8) {
-        self.tokens.push(Token::Plain(u128::from(value)));
+        self.tokens.push(Token::Plain(u64::from(value)));
     }
 
     fn write_u64(&mut self, value: u64) {
@@ -171,12 +175,12 @@ impl Hasher for Canon {
         self.tokens.push(if is_moment {
             Token::moment(value)
         } else {
-            Token::Plain(u128::from(value))
+            Token::Plain(value)
         });
     }
 
     fn write_i64(&mut self, value: i64) {
-        self.tokens.push(Token::Plain(u128::from(value.unsigned_abs())));
+        self.tokens.push(Token::Plain(value.unsigned_abs()));
     }
 
     fn write_i128(&mut self, value: i128) {

@@ -1,26 +1,25 @@
-//! Freshness of names: who looks a name up is told what was true of it at most so long ago as the options say, and never
-//! anything from before a change that the same client made or was told of.
-//!
-//! A directory with two names. Client 0 may have two threads, client 1 has one, strangers change names at once.
+//! The steps of the model: what clients and server do, by the real decisions.
 
 use core::time::Duration;
-use std::fmt;
 
 use curt_policy::{
-    AttributeState, Before, CacheOptions, Facts, Interval, Moment, Mutation, NameDecision, NameIntent,
-    NameLabel, NameView, ObjectKind, RacyGuard, Report, ServerClock, Stamp, Ticket,
-    names::{self, Entry, Found, Learned, Wanted},
+    AttributeState, CacheOptions, Facts, Interval, Moment, Mutation, NameDecision, NameIntent, NameView,
+    ObjectKind, RacyGuard, Report, ServerClock, Stamp,
+    names::{self, Found, Wanted},
     server_clock::GUARD_MIN,
 };
 
+use super::state::{
+    Call, Client, Name, OTHER, Reply, Request, STRANGER, Server, State, Step, Thread, WANTED,
+};
 use crate::{
-    explore::{World, explore},
-    time::{Changed, Grain, TICK, Time},
+    explore::World,
+    time::{Changed, Grain, Time},
 };
 
 /// A mistake put into the client on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Planted {
+pub(super) enum Planted {
     Nothing,
     /// What a change found before it is not compared with what was known.
     BeforeNotCompared,
@@ -34,160 +33,28 @@ enum Planted {
     ExistsIgnored,
 }
 
-struct Names {
-    grain: Grain,
-    guard: RacyGuard,
-    planted: Planted,
+pub(super) struct Names {
+    pub(super) grain: Grain,
+    pub(super) guard: RacyGuard,
+    pub(super) planted: Planted,
     /// acdirmin and acdirmax; `None` is noac.
-    lifetime: Option<Duration>,
-    bounds: Bounds,
+    pub(super) lifetime: Option<Duration>,
+    pub(super) bounds: Bounds,
 }
 
 /// How much may happen.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+pub(super) struct Bounds {
     /// Threads of client 0; client 1 has one.
-    threads: usize,
+    pub(super) threads: usize,
     /// Operations that each client may begin.
-    operations: [u8; 2],
+    pub(super) operations: [u8; 2],
     /// Changes by strangers.
-    strangers: u8,
+    pub(super) strangers: u8,
     /// Ticks that may pass.
-    ticks: u8,
+    pub(super) ticks: u8,
     /// Requests reach the server at once; only replies take time.
-    prompt: bool,
-}
-
-const PAIR: Bounds = Bounds {
-    threads: 1,
-    operations: [3, 1],
-    strangers: 0,
-    ticks: 0,
-    prompt: false,
-};
-const ALONE: Bounds = Bounds {
-    threads: 1,
-    operations: [3, 0],
-    strangers: 2,
-    ticks: 3,
-    prompt: true,
-};
-const WIDE: Bounds = Bounds {
-    threads: 2,
-    operations: [3, 0],
-    strangers: 1,
-    ticks: 0,
-    prompt: false,
-};
-
-const STRANGER: usize = 2;
-
-/// The name that is looked up, and missing at first.
-const WANTED: usize = 0;
-/// Another name, there at first, that only clients change, and only once.
-const OTHER: usize = 1;
-
-#[derive(Clone, Debug, Hash)]
-struct State {
-    time: Time,
-    server: Server,
-    clients: [Client; 2],
-    strangers: u8,
-    ticks: u8,
-}
-
-#[derive(Clone, Debug, Hash)]
-struct Server {
-    /// For each name, whether it is there, and since when.
-    history: [Vec<(bool, Moment)>; 2],
-    changed: Changed,
-}
-
-#[derive(Clone, Debug, Hash)]
-struct Client {
-    directory: AttributeState,
-    clock: ServerClock,
-    names: [Name; 2],
-    threads: [Thread; 2],
-    operations: u8,
-    changed_in: Option<u16>,
-    /// Another client changed the directory within the tick of a change of this one's, after it.
-    excused: bool,
-}
-
-#[derive(Clone, Debug, Default, Hash)]
-struct Name {
-    entry: Option<(Entry, NameLabel)>,
-    /// Counts beginnings and ends of changes of ours.
-    changes: u8,
-    /// The states of the name's history before this one this client knows to be past.
-    floor: usize,
-}
-
-#[derive(Clone, Debug, Hash)]
-enum Thread {
-    Idle,
-    Waiting(Call),
-    Answered(Call, Reply),
-}
-
-#[derive(Clone, Copy, Debug, Hash)]
-struct Call {
-    request: Request,
-    /// The name that is wanted.
-    name: usize,
-    began: Moment,
-    sent_at: Moment,
-    ticket: Ticket,
-    changes: u8,
-    /// The name's floor when the operation began.
-    floor: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Request {
-    Getattr,
-    Lookup,
-    Create,
-    Remove,
-}
-
-#[derive(Clone, Copy, Debug, Hash)]
-struct Reply {
-    before: Before,
-    after: Facts,
-    /// Whether the name was there before, and is after.
-    was: bool,
-    is: bool,
-    /// Where in the name's history this was.
-    position: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Tick,
-    Stranger(usize),
-    Begin(usize, usize, Request, usize),
-    Execute(usize, usize, Request),
-    Receive(usize, usize, Request),
-}
-
-impl fmt::Debug for Step {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Tick => write!(out, "10 ms pass"),
-            Self::Stranger(name) => write!(out, "a stranger makes or removes name {name}"),
-            Self::Begin(client, thread, request, name) => {
-                write!(out, "client {client}.{thread} begins {request:?} of name {name}")
-            }
-            Self::Execute(client, thread, request) => {
-                write!(out, "server executes {request:?} of {client}.{thread}")
-            }
-            Self::Receive(client, thread, request) => {
-                write!(out, "client {client}.{thread} gets the reply to {request:?}")
-            }
-        }
-    }
+    pub(super) prompt: bool,
 }
 
 impl World for Names {
@@ -269,7 +136,7 @@ impl World for Names {
     }
 }
 
-fn moved(state: &State) -> State {
+pub(super) fn moved(state: &State) -> State {
     State {
         time: state.time.after_event(),
         ..state.clone()
@@ -277,7 +144,7 @@ fn moved(state: &State) -> State {
 }
 
 impl Names {
-    fn options(&self) -> CacheOptions {
+    pub(super) fn options(&self) -> CacheOptions {
         let lifetime = self.lifetime.unwrap_or(Duration::ZERO);
         CacheOptions {
             racy_guard: self.guard,
@@ -291,7 +158,7 @@ impl Names {
     }
 
     /// How old what a look-up is told may be.
-    fn allowance(&self) -> Duration {
+    pub(super) fn allowance(&self) -> Duration {
         let guard = if self.guard == RacyGuard::Off {
             Duration::ZERO
         } else {
@@ -300,7 +167,7 @@ impl Names {
         self.lifetime.unwrap_or(Duration::ZERO).max(guard)
     }
 
-    fn begin(
+    pub(super) fn begin(
         &self,
         state: &State,
         client: usize,
@@ -345,7 +212,7 @@ impl Names {
         }
     }
 
-    fn send(&self, state: &mut State, client: usize, thread: usize, call: Call) {
+    pub(super) fn send(&self, state: &mut State, client: usize, thread: usize, call: Call) {
         state.clients[client].threads[thread] = Thread::Waiting(call);
         if self.bounds.prompt {
             self.execute(state, client, thread, call);
@@ -353,7 +220,7 @@ impl Names {
     }
 
     /// Goes on with a look-up that began at `began`: decides, and either sends a request or ends it.
-    fn go_on(
+    pub(super) fn go_on(
         &self,
         state: &mut State,
         client: usize,
@@ -395,7 +262,7 @@ impl Names {
     }
 
     /// Is this what a look-up may be told that began at `began`?
-    fn judge(
+    pub(super) fn judge(
         &self,
         state: &State,
         client: usize,
@@ -417,7 +284,7 @@ impl Names {
         })
     }
 
-    fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
+    pub(super) fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
         let before = self.facts(&state.server).as_before();
         let was = state.server.is_there(call.name);
         match call.request {
@@ -438,7 +305,7 @@ impl Names {
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
-    fn facts(&self, server: &Server) -> Facts {
+    pub(super) fn facts(&self, server: &Server) -> Facts {
         let stamp = server.changed.stamp(self.grain);
         Facts {
             kind: ObjectKind::Directory,
@@ -450,7 +317,7 @@ impl Names {
         }
     }
 
-    fn receive(
+    pub(super) fn receive(
         &self,
         state: &mut State,
         client: usize,
@@ -498,7 +365,7 @@ impl Names {
         }
     }
 
-    fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: Moment) {
+    pub(super) fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: Moment) {
         let before = if self.planted == Planted::BeforeNotCompared {
             own.directory.facts().map(|facts| facts.as_before())
         } else {
@@ -531,143 +398,5 @@ impl Names {
             absorbed,
             call.sent_at,
         ));
-    }
-}
-
-impl State {
-    fn change(&mut self, by: usize, name: usize, there: bool) {
-        for (other, own) in self.clients.iter_mut().enumerate() {
-            own.excused |= other != by && own.changed_in == Some(self.time.tick);
-        }
-        if let Some(own) = self.clients.get_mut(by) {
-            own.changed_in = Some(self.time.tick);
-        }
-        self.server.changed = self.server.changed.next(self.time);
-        self.server.history[name].push((there, self.time.moment()));
-    }
-}
-
-impl Server {
-    fn is_there(&self, name: usize) -> bool {
-        self.history[name].last().unwrap().0
-    }
-}
-
-impl Name {
-    fn keep(&mut self, learned: Learned) {
-        match learned {
-            Learned::Positive(label) => self.entry = Some((Entry::Positive, label)),
-            Learned::Negative(label) => self.entry = Some((Entry::Negative, label)),
-            Learned::Drop => self.entry = None,
-            Learned::Leave => {}
-        }
-    }
-}
-
-const MOST: usize = 1_000_000;
-const SHORT: Option<Duration> = Some(TICK);
-const NOAC: Option<Duration> = None;
-
-#[track_caller]
-fn holds(grain: Grain, guard: RacyGuard, runs: &[(Option<Duration>, Bounds)]) {
-    for (lifetime, bounds) in runs {
-        let names = Names {
-            grain,
-            guard,
-            planted: Planted::Nothing,
-            lifetime: *lifetime,
-            bounds: *bounds,
-        };
-        let states = explore(&names, MOST).holds();
-        println!("{grain:?}, guard {guard:?}, lifetime {lifetime:?}, {bounds:?}: {states} states");
-    }
-}
-
-#[test]
-fn a_name_is_as_fresh_as_its_directory_with_fine_stamps_and_no_guard() {
-    holds(
-        Grain::Fine,
-        RacyGuard::Off,
-        &[(NOAC, PAIR), (SHORT, Bounds { ticks: 2, ..ALONE }), (NOAC, WIDE)],
-    );
-}
-
-#[test]
-fn a_name_is_as_fresh_as_its_directory_or_the_guard_although_changes_share_a_stamp() {
-    holds(
-        Grain::Coarse,
-        RacyGuard::On,
-        &[(NOAC, PAIR), (SHORT, ALONE), (NOAC, WIDE)],
-    );
-}
-
-#[test]
-fn by_default_only_a_name_changed_in_the_same_tick_after_our_own_change_can_be_missed() {
-    holds(
-        Grain::Coarse,
-        RacyGuard::Auto,
-        &[(NOAC, PAIR), (SHORT, ALONE), (NOAC, WIDE)],
-    );
-}
-
-#[test]
-fn without_the_guard_a_name_made_within_the_tick_is_missed() {
-    let planted = Planted::Nothing;
-    let names = Names {
-        grain: Grain::Coarse,
-        guard: RacyGuard::Off,
-        planted,
-        lifetime: NOAC,
-        bounds: ALONE,
-    };
-    explore(&names, MOST).broken("neg_racy_guard=off, coarse stamps");
-}
-
-#[test]
-fn every_planted_mistake_about_names_is_found() {
-    let slow = Bounds {
-        prompt: false,
-        ticks: 2,
-        ..ALONE
-    };
-    let quick = Bounds {
-        ticks: 0,
-        strangers: 3,
-        ..ALONE
-    };
-    for (planted, grain, guard, lifetime, bounds) in [
-        (
-            Planted::BeforeNotCompared,
-            Grain::Fine,
-            RacyGuard::Off,
-            NOAC,
-            Bounds { ticks: 0, ..ALONE },
-        ),
-        (Planted::DatedByArrival, Grain::Fine, RacyGuard::Off, SHORT, slow),
-        (Planted::TicketIgnored, Grain::Coarse, RacyGuard::Auto, NOAC, WIDE),
-        (Planted::EpochIgnored, Grain::Fine, RacyGuard::Off, NOAC, PAIR),
-        (
-            Planted::ExistsIgnored,
-            Grain::Coarse,
-            RacyGuard::Auto,
-            NOAC,
-            quick,
-        ),
-    ] {
-        let steps = explore(
-            &Names {
-                grain,
-                guard,
-                planted,
-                lifetime,
-                bounds,
-            },
-            MOST,
-        )
-        .broken(&format!("{planted:?}"));
-        assert!(
-            steps <= 12,
-            "{planted:?}: a trace of {steps} steps is not the shortest"
-        );
     }
 }

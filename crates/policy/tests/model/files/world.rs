@@ -1,26 +1,23 @@
-//! Close-to-open of one file of two blocks: who opens sees every write whose writer had closed before.
-//!
-//! Client 0 has two threads (so that its own requests overtake one another), client 1 has one. A read is open, READ if the
-//! cached pages do not serve, close. A write is open, write of one block, close (which waits for the WRITE).
+//! The steps of the model: what clients and server do, by the real decisions.
 
 use core::time::Duration;
-use std::fmt;
 
 use curt_policy::{
-    AccessView, AttributeState, Before, CacheOptions, Facts, Moment, Mutation, ObjectKind, OpenDecision,
-    OpenIntent, OpenView, RacyGuard, Report, ServerClock, Stamp, Ticket,
-    data::{self, DataLabel, Pages},
+    AccessView, AttributeState, CacheOptions, Facts, Moment, Mutation, ObjectKind, OpenDecision, OpenIntent,
+    OpenView, RacyGuard, Report, ServerClock, Stamp,
+    data::{self, Pages},
     open,
 };
 
+use super::state::{Block, Call, Client, Reply, Request, STRANGER, Server, State, Step, Thread};
 use crate::{
-    explore::{World, explore},
+    explore::World,
     time::{Changed, Grain, Time},
 };
 
 /// A mistake put into the client on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Planted {
+pub(super) enum Planted {
     Nothing,
     /// What a WRITE found before it is not compared with what was known.
     BeforeNotCompared,
@@ -32,161 +29,26 @@ enum Planted {
     OpenBelievesFresh,
 }
 
-struct Files {
-    grain: Grain,
-    guard: RacyGuard,
-    planted: Planted,
-    bounds: Bounds,
+pub(super) struct Files {
+    pub(super) grain: Grain,
+    pub(super) guard: RacyGuard,
+    pub(super) planted: Planted,
+    pub(super) bounds: Bounds,
 }
 
 /// How much may happen.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+pub(super) struct Bounds {
     /// Threads of client 0; client 1 has one.
-    threads: usize,
+    pub(super) threads: usize,
     /// Operations that each client may begin.
-    operations: [u8; 2],
+    pub(super) operations: [u8; 2],
     /// Writes by strangers, who close at once.
-    strangers: u8,
+    pub(super) strangers: u8,
     /// Ticks that may pass.
-    ticks: u8,
+    pub(super) ticks: u8,
     /// Requests reach the server at once; only replies take time.
-    prompt: bool,
-}
-
-/// Two clients, one thread each.
-const PAIR: Bounds = Bounds {
-    threads: 1,
-    operations: [3, 2],
-    strangers: 0,
-    ticks: 0,
-    prompt: false,
-};
-/// The same while time passes, with fewer operations.
-const SLOW_PAIR: Bounds = Bounds {
-    threads: 1,
-    operations: [2, 2],
-    strangers: 0,
-    ticks: 2,
-    prompt: true,
-};
-/// One client among strangers while time passes.
-const ALONE: Bounds = Bounds {
-    threads: 1,
-    operations: [3, 0],
-    strangers: 2,
-    ticks: 3,
-    prompt: true,
-};
-/// One client with two threads whose requests overtake each other.
-const WIDE: Bounds = Bounds {
-    threads: 2,
-    operations: [3, 0],
-    strangers: 2,
-    ticks: 1,
-    prompt: true,
-};
-
-/// The stranger that the server remembers as the last to change the file.
-const STRANGER: usize = 2;
-
-type Block = u8;
-
-#[derive(Clone, Debug, Hash)]
-struct State {
-    time: Time,
-    server: Server,
-    clients: [Client; 2],
-    /// Number of writes begun: the next block's content.
-    written: u8,
-    strangers: u8,
-    ticks: u8,
-}
-
-#[derive(Clone, Debug, Hash)]
-struct Server {
-    /// The contents of each block in the order the server took them.
-    history: [Vec<Block>; 2],
-    /// For each block, how many of those were written by somebody who has closed.
-    closed: [usize; 2],
-    changed: Changed,
-}
-
-#[derive(Clone, Debug, Hash)]
-struct Client {
-    attributes: AttributeState,
-    clock: ServerClock,
-    clean: [Option<Block>; 2],
-    dirty: [Option<Block>; 2],
-    label: Option<DataLabel>,
-    threads: [Thread; 2],
-    operations: u8,
-    /// The last tick in which the server took a change of this one.
-    changed_in: Option<u16>,
-    /// Another client changed the file within the tick of a change of this one's, after it.
-    excused: bool,
-}
-
-#[derive(Clone, Debug, Hash)]
-enum Thread {
-    Idle,
-    Waiting(Call),
-    Answered(Call, Reply),
-}
-
-#[derive(Clone, Copy, Debug, Hash)]
-struct Call {
-    request: Request,
-    began: Moment,
-    sent_at: Moment,
-    ticket: Ticket,
-    /// What had been closed when the operation began.
-    floor: [usize; 2],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Request {
-    Getattr,
-    Read,
-    Write(usize, Block),
-}
-
-#[derive(Clone, Copy, Debug, Hash)]
-struct Reply {
-    before: Before,
-    after: Facts,
-    blocks: [Block; 2],
-    /// How many contents of the written block there are now.
-    taken: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Tick,
-    Stranger(usize),
-    BeginRead(usize, usize),
-    BeginWrite(usize, usize, usize),
-    Execute(usize, usize, Request),
-    Receive(usize, usize, Request),
-}
-
-impl fmt::Debug for Step {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Tick => write!(out, "10 ms pass"),
-            Self::Stranger(block) => write!(out, "a stranger writes block {block} and closes"),
-            Self::BeginRead(client, thread) => write!(out, "client {client}.{thread} opens and reads"),
-            Self::BeginWrite(client, thread, block) => {
-                write!(out, "client {client}.{thread} writes block {block}")
-            }
-            Self::Execute(client, thread, request) => {
-                write!(out, "server executes {request:?} of {client}.{thread}")
-            }
-            Self::Receive(client, thread, request) => {
-                write!(out, "client {client}.{thread} gets the reply to {request:?}")
-            }
-        }
-    }
+    pub(super) prompt: bool,
 }
 
 impl World for Files {
@@ -276,7 +138,7 @@ impl World for Files {
 }
 
 impl Files {
-    fn options(&self) -> CacheOptions {
+    pub(super) fn options(&self) -> CacheOptions {
         CacheOptions {
             racy_guard: self.guard,
             close_to_open: self.planted != Planted::OpenBelievesFresh,
@@ -284,14 +146,14 @@ impl Files {
         }
     }
 
-    fn moved(&self, state: &State) -> State {
+    pub(super) fn moved(&self, state: &State) -> State {
         State {
             time: state.time.after_event(),
             ..state.clone()
         }
     }
 
-    fn begin(
+    pub(super) fn begin(
         &self,
         state: &State,
         client: usize,
@@ -331,7 +193,7 @@ impl Files {
     }
 
     /// Goes on with a read that began at `began`: decides, and either sends a request or ends it.
-    fn go_on(
+    pub(super) fn go_on(
         &self,
         state: &mut State,
         client: usize,
@@ -396,14 +258,20 @@ impl Files {
         self.judge(state, client, blocks, floor)
     }
 
-    fn drop_pages(&self, client: &mut Client) {
+    pub(super) fn drop_pages(&self, client: &mut Client) {
         if self.planted != Planted::PagesAlwaysKept {
             client.drop_pages();
         }
     }
 
     /// Is this what a reader may see whose open began when `floor` had been closed?
-    fn judge(&self, state: &State, client: usize, blocks: [Block; 2], floor: [usize; 2]) -> Option<String> {
+    pub(super) fn judge(
+        &self,
+        state: &State,
+        client: usize,
+        blocks: [Block; 2],
+        floor: [usize; 2],
+    ) -> Option<String> {
         (0..2).find_map(|block| {
             let position = state.server.history[block]
                 .iter()
@@ -421,7 +289,7 @@ impl Files {
         })
     }
 
-    fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
+    pub(super) fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
         let before = self.facts(&state.server).as_before();
         let mut taken = 0;
         if let Request::Write(block, content) = call.request {
@@ -439,7 +307,7 @@ impl Files {
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
-    fn facts(&self, server: &Server) -> Facts {
+    pub(super) fn facts(&self, server: &Server) -> Facts {
         let stamp = server.changed.stamp(self.grain);
         Facts {
             kind: ObjectKind::Regular,
@@ -451,7 +319,7 @@ impl Files {
         }
     }
 
-    fn receive(
+    pub(super) fn receive(
         &self,
         state: &mut State,
         client: usize,
@@ -520,135 +388,5 @@ impl Files {
                 None
             }
         }
-    }
-}
-
-impl State {
-    /// The server takes new contents of a block from a client or a stranger.
-    fn change(&mut self, by: usize, block: usize, content: Block) {
-        for (other, own) in self.clients.iter_mut().enumerate() {
-            own.excused |= other != by && own.changed_in == Some(self.time.tick);
-        }
-        if let Some(own) = self.clients.get_mut(by) {
-            own.changed_in = Some(self.time.tick);
-        }
-        self.server.changed = self.server.changed.next(self.time);
-        self.server.history[block].push(content);
-    }
-}
-
-impl Client {
-    fn drop_pages(&mut self) {
-        self.clean = [None; 2];
-        self.label = None;
-    }
-
-    /// What a read sees without any request.
-    fn cached(&self) -> Option<[Block; 2]> {
-        let block = |block: usize| self.dirty[block].or(self.clean[block]);
-        Some([block(0)?, block(1)?])
-    }
-
-    fn keep_pages(&mut self, blocks: [Block; 2], ticket: Ticket, adopted: bool, sent_at: Moment) {
-        let Some(label) = data::learn_pages(self.label, ticket, &self.attributes, adopted, sent_at) else {
-            return;
-        };
-        if self.label.is_some_and(|held| held.epoch != label.epoch) {
-            self.drop_pages();
-        }
-        self.label = Some(label);
-        self.clean = blocks.map(Some);
-    }
-}
-
-const MOST: usize = 1_000_000;
-
-#[track_caller]
-fn holds(grain: Grain, guard: RacyGuard, bounds: &[Bounds]) {
-    for bounds in bounds {
-        let states = explore(
-            &Files {
-                grain,
-                guard,
-                planted: Planted::Nothing,
-                bounds: *bounds,
-            },
-            MOST,
-        )
-        .holds();
-        println!("{grain:?}, guard {guard:?}, {bounds:?}: {states} states");
-    }
-}
-
-#[test]
-fn an_open_sees_what_was_closed_before_with_fine_stamps_and_no_guard() {
-    holds(
-        Grain::Fine,
-        RacyGuard::Off,
-        &[
-            PAIR,
-            Bounds {
-                ticks: 0,
-                prompt: false,
-                ..WIDE
-            },
-        ],
-    );
-}
-
-#[test]
-fn an_open_sees_what_was_closed_before_although_changes_share_a_stamp() {
-    holds(Grain::Coarse, RacyGuard::On, &[SLOW_PAIR, ALONE, WIDE]);
-}
-
-#[test]
-fn by_default_only_a_change_in_the_same_tick_after_our_own_can_be_missed() {
-    holds(Grain::Coarse, RacyGuard::Auto, &[SLOW_PAIR, ALONE, WIDE]);
-}
-
-#[test]
-fn without_the_guard_a_second_change_within_a_tick_is_missed() {
-    let files = Files {
-        grain: Grain::Coarse,
-        guard: RacyGuard::Off,
-        planted: Planted::Nothing,
-        bounds: ALONE,
-    };
-    explore(&files, MOST).broken("neg_racy_guard=off, coarse stamps");
-}
-
-/// One client alone with its file: nobody else's change can hide in a tick, so no guard is needed.
-const LONELY: Bounds = Bounds {
-    threads: 2,
-    operations: [4, 0],
-    strangers: 0,
-    ticks: 0,
-    prompt: true,
-};
-
-#[test]
-fn our_own_changes_within_a_tick_are_never_missed_even_without_the_guard() {
-    holds(Grain::Coarse, RacyGuard::Off, &[LONELY]);
-}
-
-#[test]
-fn every_planted_mistake_is_found() {
-    for (planted, grain, bounds) in [
-        (Planted::BeforeNotCompared, Grain::Fine, PAIR),
-        (Planted::TicketIgnored, Grain::Coarse, LONELY),
-        (Planted::PagesAlwaysKept, Grain::Fine, PAIR),
-        (Planted::OpenBelievesFresh, Grain::Fine, PAIR),
-    ] {
-        let files = Files {
-            grain,
-            guard: RacyGuard::Off,
-            planted,
-            bounds,
-        };
-        let steps = explore(&files, MOST).broken(&format!("{planted:?}"));
-        assert!(
-            steps <= 14,
-            "{planted:?}: a trace of {steps} steps is not the shortest"
-        );
     }
 }

@@ -1,0 +1,140 @@
+//! Close-to-open of one file of two blocks: who opens sees every write whose writer had closed before.
+//!
+//! Client 0 has two threads (so that its own requests overtake one another), client 1 has one. A read is open, READ if the
+//! cached pages do not serve, close. A write is open, write of one block, close (which waits for the WRITE).
+
+mod state;
+mod world;
+
+use curt_policy::RacyGuard;
+
+use self::world::{Bounds, Files, Planted};
+use crate::{explore::explore, time::Grain};
+
+/// Two clients, one thread each.
+const PAIR: Bounds = Bounds {
+    threads: 1,
+    operations: [3, 2],
+    strangers: 0,
+    ticks: 0,
+    prompt: false,
+};
+/// The same while time passes, with fewer operations.
+const SLOW_PAIR: Bounds = Bounds {
+    threads: 1,
+    operations: [2, 1],
+    strangers: 0,
+    ticks: 2,
+    prompt: true,
+};
+/// One client among strangers while time passes.
+const ALONE: Bounds = Bounds {
+    threads: 1,
+    operations: [3, 0],
+    strangers: 2,
+    ticks: 3,
+    prompt: true,
+};
+/// One client with two threads whose requests overtake each other.
+const WIDE: Bounds = Bounds {
+    threads: 2,
+    operations: [3, 0],
+    strangers: 2,
+    ticks: 1,
+    prompt: true,
+};
+
+/// The same with one stranger.
+const NARROW: Bounds = Bounds { strangers: 1, ..WIDE };
+
+const MOST: usize = 1_000_000;
+
+#[track_caller]
+fn holds(grain: Grain, guard: RacyGuard, bounds: &[Bounds]) {
+    for bounds in bounds {
+        let states = explore(
+            &Files {
+                grain,
+                guard,
+                planted: Planted::Nothing,
+                bounds: *bounds,
+            },
+            MOST,
+        )
+        .holds();
+        println!("{grain:?}, guard {guard:?}, {bounds:?}: {states} states");
+    }
+}
+
+#[test]
+fn an_open_sees_what_was_closed_before_with_fine_stamps_and_no_guard() {
+    holds(
+        Grain::Fine,
+        RacyGuard::Off,
+        &[
+            PAIR,
+            Bounds {
+                ticks: 0,
+                prompt: false,
+                ..WIDE
+            },
+        ],
+    );
+}
+
+#[test]
+fn an_open_sees_what_was_closed_before_although_changes_share_a_stamp() {
+    holds(Grain::Coarse, RacyGuard::On, &[SLOW_PAIR, ALONE, NARROW]);
+}
+
+#[test]
+fn by_default_only_a_change_in_the_same_tick_after_our_own_can_be_missed() {
+    holds(Grain::Coarse, RacyGuard::Auto, &[SLOW_PAIR, ALONE, NARROW]);
+}
+
+#[test]
+fn without_the_guard_a_second_change_within_a_tick_is_missed() {
+    let files = Files {
+        grain: Grain::Coarse,
+        guard: RacyGuard::Off,
+        planted: Planted::Nothing,
+        bounds: ALONE,
+    };
+    explore(&files, MOST).broken("neg_racy_guard=off, coarse stamps");
+}
+
+/// One client alone with its file: nobody else's change can hide in a tick, so no guard is needed.
+const LONELY: Bounds = Bounds {
+    threads: 2,
+    operations: [4, 0],
+    strangers: 0,
+    ticks: 0,
+    prompt: true,
+};
+
+#[test]
+fn our_own_changes_within_a_tick_are_never_missed_even_without_the_guard() {
+    holds(Grain::Coarse, RacyGuard::Off, &[LONELY]);
+}
+
+#[test]
+fn every_planted_mistake_is_found() {
+    for (planted, grain, bounds) in [
+        (Planted::BeforeNotCompared, Grain::Fine, PAIR),
+        (Planted::TicketIgnored, Grain::Coarse, LONELY),
+        (Planted::PagesAlwaysKept, Grain::Fine, PAIR),
+        (Planted::OpenBelievesFresh, Grain::Fine, PAIR),
+    ] {
+        let files = Files {
+            grain,
+            guard: RacyGuard::Off,
+            planted,
+            bounds,
+        };
+        let steps = explore(&files, MOST).broken(&format!("{planted:?}"));
+        assert!(
+            steps <= 14,
+            "{planted:?}: a trace of {steps} steps is not the shortest"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What the model consists of, and what happens in it.
+
+use std::fmt;
+
+use curt_policy::{
+    AttributeState, Before, Facts, Moment, ServerClock, Ticket,
+    data::{self, DataLabel},
+};
+
+use crate::time::{Changed, Time};
+
+/// The stranger that the server remembers as the last to change the file.
+pub(super) const STRANGER: usize = 2;
+
+pub(super) type Block = u8;
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct State {
+    pub(super) time: Time,
+    pub(super) server: Server,
+    pub(super) clients: [Client; 2],
+    /// Number of writes begun: the next block's content.
+    pub(super) written: u8,
+    pub(super) strangers: u8,
+    pub(super) ticks: u8,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Server {
+    /// The contents of each block in the order the server took them.
+    pub(super) history: [Vec<Block>; 2],
+    /// For each block, how many of those were written by somebody who has closed.
+    pub(super) closed: [usize; 2],
+    pub(super) changed: Changed,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Client {
+    pub(super) attributes: AttributeState,
+    pub(super) clock: ServerClock,
+    pub(super) clean: [Option<Block>; 2],
+    pub(super) dirty: [Option<Block>; 2],
+    pub(super) label: Option<DataLabel>,
+    pub(super) threads: [Thread; 2],
+    pub(super) operations: u8,
+    /// The last tick in which the server took a change of this one.
+    pub(super) changed_in: Option<u16>,
+    /// Another client changed the file within the tick of a change of this one's, after it.
+    pub(super) excused: bool,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) enum Thread {
+    Idle,
+    Waiting(Call),
+    Answered(Call, Reply),
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Call {
+    pub(super) request: Request,
+    pub(super) began: Moment,
+    pub(super) sent_at: Moment,
+    pub(super) ticket: Ticket,
+    /// What had been closed when the operation began.
+    pub(super) floor: [usize; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Getattr,
+    Read,
+    Write(usize, Block),
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Reply {
+    pub(super) before: Before,
+    pub(super) after: Facts,
+    pub(super) blocks: [Block; 2],
+    /// How many contents of the written block there are now.
+    pub(super) taken: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Tick,
+    Stranger(usize),
+    BeginRead(usize, usize),
+    BeginWrite(usize, usize, usize),
+    Execute(usize, usize, Request),
+    Receive(usize, usize, Request),
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Tick => write!(out, "10 ms pass"),
+            Self::Stranger(block) => write!(out, "a stranger writes block {block} and closes"),
+            Self::BeginRead(client, thread) => write!(out, "client {client}.{thread} opens and reads"),
+            Self::BeginWrite(client, thread, block) => {
+                write!(out, "client {client}.{thread} writes block {block}")
+            }
+            Self::Execute(client, thread, request) => {
+                write!(out, "server executes {request:?} of {client}.{thread}")
+            }
+            Self::Receive(client, thread, request) => {
+                write!(out, "client {client}.{thread} gets the reply to {request:?}")
+            }
+        }
+    }
+}
+
+impl State {
+    /// The server takes new contents of a block from a client or a stranger.
+    pub(super) fn change(&mut self, by: usize, block: usize, content: Block) {
+        for (other, own) in self.clients.iter_mut().enumerate() {
+            own.excused |= other != by && own.changed_in == Some(self.time.tick);
+        }
+        if let Some(own) = self.clients.get_mut(by) {
+            own.changed_in = Some(self.time.tick);
+        }
+        self.server.changed = self.server.changed.next(self.time);
+        self.server.history[block].push(content);
+    }
+}
+
+impl Client {
+    pub(super) fn drop_pages(&mut self) {
+        self.clean = [None; 2];
+        self.label = None;
+    }
+
+    /// What a read sees without any request.
+    pub(super) fn cached(&self) -> Option<[Block; 2]> {
+        let block = |block: usize| self.dirty[block].or(self.clean[block]);
+        Some([block(0)?, block(1)?])
+    }
+
+    pub(super) fn keep_pages(&mut self, blocks: [Block; 2], ticket: Ticket, adopted: bool, sent_at: Moment) {
+        let Some(label) = data::learn_pages(self.label, ticket, &self.attributes, adopted, sent_at) else {
+            return;
+        };
+        if self.label.is_some_and(|held| held.epoch != label.epoch) {
+            self.drop_pages();
+        }
+        self.label = Some(label);
+        self.clean = blocks.map(Some);
+    }
+}

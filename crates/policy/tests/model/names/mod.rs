@@ -1,0 +1,147 @@
+//! Freshness of names: who looks a name up is told what was true of it at most so long ago as the options say, and never
+//! anything from before a change that the same client made or was told of.
+//!
+//! A directory with two names. Client 0 may have two threads, client 1 has one, strangers change names at once.
+
+mod state;
+mod world;
+
+use core::time::Duration;
+
+use curt_policy::RacyGuard;
+
+use self::world::{Bounds, Names, Planted};
+use crate::{
+    explore::explore,
+    time::{Grain, TICK},
+};
+
+const PAIR: Bounds = Bounds {
+    threads: 1,
+    operations: [3, 1],
+    strangers: 0,
+    ticks: 0,
+    prompt: false,
+};
+const ALONE: Bounds = Bounds {
+    threads: 1,
+    operations: [3, 0],
+    strangers: 2,
+    ticks: 3,
+    prompt: true,
+};
+const WIDE: Bounds = Bounds {
+    threads: 2,
+    operations: [3, 0],
+    strangers: 1,
+    ticks: 0,
+    prompt: false,
+};
+
+const MOST: usize = 1_000_000;
+const SHORT: Option<Duration> = Some(TICK);
+const NOAC: Option<Duration> = None;
+
+#[track_caller]
+fn holds(grain: Grain, guard: RacyGuard, runs: &[(Option<Duration>, Bounds)]) {
+    for (lifetime, bounds) in runs {
+        let names = Names {
+            grain,
+            guard,
+            planted: Planted::Nothing,
+            lifetime: *lifetime,
+            bounds: *bounds,
+        };
+        let states = explore(&names, MOST).holds();
+        println!("{grain:?}, guard {guard:?}, lifetime {lifetime:?}, {bounds:?}: {states} states");
+    }
+}
+
+#[test]
+fn a_name_is_as_fresh_as_its_directory_with_fine_stamps_and_no_guard() {
+    holds(
+        Grain::Fine,
+        RacyGuard::Off,
+        &[(NOAC, PAIR), (SHORT, Bounds { ticks: 2, ..ALONE }), (NOAC, WIDE)],
+    );
+}
+
+#[test]
+fn a_name_is_as_fresh_as_its_directory_or_the_guard_although_changes_share_a_stamp() {
+    holds(
+        Grain::Coarse,
+        RacyGuard::On,
+        &[(NOAC, PAIR), (SHORT, ALONE), (NOAC, WIDE)],
+    );
+}
+
+#[test]
+fn by_default_only_a_name_changed_in_the_same_tick_after_our_own_change_can_be_missed() {
+    holds(
+        Grain::Coarse,
+        RacyGuard::Auto,
+        &[(NOAC, PAIR), (SHORT, ALONE), (NOAC, WIDE)],
+    );
+}
+
+#[test]
+fn without_the_guard_a_name_made_within_the_tick_is_missed() {
+    let planted = Planted::Nothing;
+    let names = Names {
+        grain: Grain::Coarse,
+        guard: RacyGuard::Off,
+        planted,
+        lifetime: NOAC,
+        bounds: ALONE,
+    };
+    explore(&names, MOST).broken("neg_racy_guard=off, coarse stamps");
+}
+
+#[test]
+fn every_planted_mistake_about_names_is_found() {
+    let slow = Bounds {
+        prompt: false,
+        ticks: 2,
+        ..ALONE
+    };
+    let quick = Bounds {
+        ticks: 0,
+        strangers: 3,
+        ..ALONE
+    };
+    for (planted, grain, guard, lifetime, bounds) in [
+        (
+            Planted::BeforeNotCompared,
+            Grain::Fine,
+            RacyGuard::Off,
+            NOAC,
+            Bounds { ticks: 0, ..ALONE },
+        ),
+        (Planted::DatedByArrival, Grain::Fine, RacyGuard::Off, SHORT, slow),
+        (Planted::TicketIgnored, Grain::Coarse, RacyGuard::Auto, NOAC, WIDE),
+        (Planted::EpochIgnored, Grain::Fine, RacyGuard::Off, NOAC, PAIR),
+        (
+            Planted::ExistsIgnored,
+            Grain::Coarse,
+            RacyGuard::Auto,
+            NOAC,
+            quick,
+        ),
+    ] {
+        let steps = explore(
+            &Names {
+                grain,
+                guard,
+                planted,
+                lifetime,
+                bounds,
+            },
+            MOST,
+        )
+        .broken(&format!("{planted:?}"));
+        assert!(
+            steps <= 12,
+            "{planted:?}: a trace of {steps} steps is not the shortest"
+        );
+    }
+}
