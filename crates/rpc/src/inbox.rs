@@ -22,6 +22,8 @@ pub(crate) struct Inbox {
     complete: Option<Whole>,
     /// How many more bytes the record at `start` is known to need.
     needs: usize,
+    /// Memory for a record is taken when its length is known, and not as it comes.
+    at_once: bool,
     pool: Arc<Pool>,
 }
 
@@ -42,8 +44,17 @@ impl Inbox {
             assembly: Assembly::default(),
             complete: None,
             needs: MARK_SIZE,
+            at_once: false,
             pool,
         }
+    }
+
+    /// As [`Inbox::new`], for a side that itself bounded the lengths of what it asked for: a record's memory is then taken at
+    /// once, which saves moving it.
+    pub(crate) fn of_answers(pool: Arc<Pool>) -> Self {
+        let mut inbox = Self::new(pool);
+        inbox.at_once = true;
+        inbox
     }
 
     /// Room to receive into: at least one byte, and little more than the current record needs, so that what follows it need
@@ -59,7 +70,10 @@ impl Inbox {
             self.start = 0;
         }
         if self.end == self.bytes.len() {
-            self.bytes.resize((self.bytes.len() * 2).max(BUFFER_MIN), 0);
+            let needed = self.end + wanted.max(BUFFER_MIN);
+            let doubled = (self.bytes.len() * 2).max(BUFFER_MIN);
+            self.bytes
+                .resize(if self.at_once { needed } else { needed.min(doubled) }, 0);
         }
         let end = self.bytes.len().min(self.end + wanted.max(BUFFER_MIN));
         &mut self.bytes[self.end..end]
@@ -132,27 +146,25 @@ impl Inbox {
         self.needs = MARK_SIZE;
     }
 
-    /// Takes the record at the front out, in a buffer of its own: the bytes, and where in them the body is. Moves either the
-    /// record or what follows it, whichever is shorter.
+    /// Takes the record at the front out: the bytes, and where in them the body is. A record that fills its buffer leaves with
+    /// it; a smaller one is copied, for whoever keeps it should not keep a large buffer.
     pub(crate) fn take(&mut self, whole: Whole) -> (Vec<u8>, usize, usize) {
-        let mut other = self.pool.take();
+        if whole.consumed < self.bytes.len() / 2 {
+            let body = self.body(whole).to_vec();
+            self.skip(whole);
+            return (body, 0, whole.body);
+        }
         let next = self.start + whole.consumed;
         let following = self.end - next;
-        if following <= whole.consumed {
-            grow(&mut other, following);
-            other[..following].copy_from_slice(&self.bytes[next..self.end]);
-            let body = self.start + MARK_SIZE;
-            mem::swap(&mut self.bytes, &mut other);
-            self.skip(whole);
-            self.start = 0;
-            self.end = following;
-            (other, body, body + whole.body)
-        } else {
-            grow(&mut other, whole.body);
-            other[..whole.body].copy_from_slice(self.body(whole));
-            self.skip(whole);
-            (other, 0, whole.body)
-        }
+        let mut other = self.pool.take();
+        grow(&mut other, following);
+        other[..following].copy_from_slice(&self.bytes[next..self.end]);
+        let body = self.start + MARK_SIZE;
+        mem::swap(&mut self.bytes, &mut other);
+        self.skip(whole);
+        self.start = 0;
+        self.end = following;
+        (other, body, body + whole.body)
     }
 
     /// What follows the record at the front, in another buffer: for somebody else to go on with while the record itself is
@@ -286,6 +298,32 @@ mod tests {
         assert!(inbox.whole(|_| LIMIT).expect("the limit allows it").is_none());
         assert!(inbox.room().len() <= BUFFER_MIN);
         assert_eq!(inbox.bytes.len(), BUFFER_MIN);
+    }
+
+    #[test]
+    fn whoever_keeps_a_small_record_keeps_no_large_buffer() {
+        let stream = stream_of(&[vec![vec![7; 100]], vec![vec![8; 60_000]]]);
+        let pool = Arc::new(Pool::new(1 << 20));
+        pool.put(vec![0; 100_000]);
+        let mut inbox = Inbox::of_answers(pool);
+        let mut rest = stream.as_slice();
+        let mut kept = Vec::new();
+        while !rest.is_empty() {
+            let room = inbox.room();
+            let count = room.len().min(rest.len());
+            room[..count].copy_from_slice(&rest[..count]);
+            inbox.received(count);
+            rest = &rest[count..];
+            while let Some(whole) = inbox.whole(|_| LIMIT).expect("in order") {
+                kept.push(inbox.take(whole));
+            }
+        }
+        let sizes: Vec<_> = kept
+            .iter()
+            .map(|(bytes, start, end)| (bytes.capacity() < 120_000, end - start))
+            .collect();
+        assert_eq!(sizes, [(true, 100), (true, 60_000)]);
+        assert!(kept[0].0.capacity() < 1000);
     }
 
     #[test]

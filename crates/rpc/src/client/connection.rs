@@ -89,7 +89,7 @@ impl Connection {
             write_bell: Arc::new(Bell::new()?),
             state: Mutex::new(State {
                 calls: HashMap::new(),
-                inbox: Some(Inbox::new(Arc::clone(&pool))),
+                inbox: Some(Inbox::of_answers(Arc::clone(&pool))),
                 writing: false,
                 pending: Vec::new(),
                 queue: VecDeque::new(),
