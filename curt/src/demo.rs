@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 use curt_bench::report::{self, Column, chart};
 use curt_bench::workload::Workload;
 
+use crate::bench::without_mount;
 use crate::bench::workload::{Run, title, tree_directory};
-use crate::bench::world::World;
+use crate::bench::world::{Mounted, World};
 
 /// What is compared.
 const OPTIONS: [&str; 4] = ["", "noaccesscheck", "noaccesscheck,sloppycto=3", "nonegnamecache"];
@@ -48,6 +49,12 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     let workload = Workload::Page;
     let tree = tree_directory(workload, arguments.tree.as_deref(), JOBS)?;
     let mut world = World::serving(&tree, None)?;
+    let mountable = world.mount("3", "").and_then(Mounted::end);
+    if let Err(why) = &mountable {
+        println!(
+            "No FUSE mount is possible here, so the client library is used without one. The reason:\n{why:#}"
+        );
+    }
     let mut columns = Vec::new();
     let mut wrong = 0;
     for options in OPTIONS {
@@ -57,7 +64,10 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
             options,
             pause: workload.pause(),
         };
-        let (done, _) = run.on(&mut world, None)?;
+        let done = match mountable {
+            Ok(()) => run.on(&mut world, None)?.0,
+            Err(_) => without_mount::replay(&run, &world)?,
+        };
         done.outcome
             .described
             .iter()

@@ -8,6 +8,7 @@ mod names;
 mod read;
 mod sys;
 mod times;
+pub(crate) mod without_mount;
 pub(crate) mod workload;
 pub(crate) mod world;
 

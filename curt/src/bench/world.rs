@@ -81,22 +81,29 @@ impl World {
         self.port
     }
 
+    /// Mount options, together with those that say where a server that was started here listens.
+    pub(crate) fn options(&self, vers: &str, options: &str) -> String {
+        let ports = self.port.map(|port| format!("port={port},mountport={port}"));
+        let given = (!options.is_empty()).then(|| options.to_owned());
+        [Some(format!("vers={vers}")), ports, given]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
     /// Mounts it with `curt mount` at a directory of its own.
     pub(crate) fn mount(&mut self, vers: &str, options: &str) -> Result<Mounted> {
         self.mounts_count += 1;
         let directory = self.directory.path().join(format!("mount-{}", self.mounts_count));
         std::fs::create_dir(&directory)?;
-        let ports = self.port.map(|port| format!("port={port},mountport={port}"));
-        let version = Some(format!("vers={vers}"));
-        let given = (!options.is_empty()).then(|| options.to_owned());
-        let all: Vec<String> = [version, ports, given].into_iter().flatten().collect();
         let mut command = own_program();
         command
             .args(["mount", "--foreground", "--no-table"])
             .arg(&self.source)
             .arg(&directory)
             .arg("-o")
-            .arg(all.join(","));
+            .arg(self.options(vers, options));
         let mut daemon = Daemon::start("curt mount", &mut command)?;
         let sockets = control::directory();
         daemon.until("the mount is there", START, || {

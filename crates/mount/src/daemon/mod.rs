@@ -1,5 +1,6 @@
 //! A mount's life: from a plan to a live mount, its signals, and its end.
 
+mod alone;
 mod connecting;
 mod ending;
 mod events;
@@ -25,6 +26,7 @@ use crate::bridge::{Bridge, Changes};
 use crate::control::{self, Controlled};
 use crate::helper::{ExitStatus, Failure};
 use crate::options::{Allow, Atime, Settings, Source};
+pub use alone::ClientAlone;
 use events::WireEvents;
 use running::Running;
 

@@ -1,0 +1,73 @@
+//! A workload through the client library, for machines where no FUSE mount is possible. The same client decides, sends and counts; only the kernel's part
+//! is played by this process.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use curt_bench::child::User;
+use curt_bench::library;
+use curt_bench::report::Report;
+use curt_bench::trace::Operation;
+use curt_client::Caller;
+use curt_client::threads::SystemClock;
+use curt_mount::control::MountReport;
+use curt_mount::daemon::{ClientAlone, Plan};
+use curt_mount::options::{self, Source};
+
+use super::workload::{Done, Run, progress_bar, title};
+use super::world::World;
+
+/// Runs it on behalf of nobody, whoever runs this: root is a special case to every server.
+pub(crate) fn replay(run: &Run<'_>, world: &World) -> Result<Done> {
+    let plan = Plan {
+        source: Source::parse(world.source()).with_context(|| world.source().to_owned())?,
+        target: PathBuf::new(),
+        settings: options::parse(&world.options(run.vers, run.options))?.settings,
+        table: false,
+        namespace: None,
+    };
+    let connected = ClientAlone::connect(&plan).map_err(|failure| anyhow!("{failure}"))?;
+    let (tree, trace) = (run.workload.tree(), run.workload.trace());
+    let bar = progress_bar(&format!(
+        "{} with {}, without a mount",
+        run.workload,
+        title(run.options)
+    ));
+    bar.set_length(trace.operations_count());
+    let caller = Caller::new(User::NOBODY.uid, User::NOBODY.gid, &[]);
+    let mut pages = 0;
+    let outcome = library::replay(
+        (connected.client(), &caller),
+        &SystemClock,
+        (&trace, &tree),
+        &mut |operation| {
+            bar.inc(operation.operations());
+            if matches!(operation, Operation::Page) {
+                if pages > 0 {
+                    std::thread::sleep(run.pause);
+                }
+                pages += 1;
+            }
+        },
+    );
+    bar.finish_and_clear();
+    let counters = connected.client().counters();
+    let report = Report {
+        workload: run.workload.name().to_owned(),
+        vers: run.vers.to_owned(),
+        options: run.options.to_owned(),
+        server: world.source().to_owned(),
+        operations: outcome.operations,
+        wrong: outcome.wrong,
+        seconds: outcome.seconds,
+        rpc: counters.requests.clone(),
+    };
+    Ok(Done {
+        outcome,
+        report,
+        mount: MountReport {
+            counters,
+            ..MountReport::default()
+        },
+    })
+}

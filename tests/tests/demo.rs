@@ -1,0 +1,86 @@
+//! `curt demo`: what a person sees first.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use curt_bench::workload::Workload;
+use curt_tests::curt::{program, tree};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+/// What it may take, making the tree included.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Runs it by a shell script, in which `$DEMO` is the command, and returns what it printed and the chart.
+fn demo(network: &Network, script: &str, top: &str) -> Result<(String, String)> {
+    let svg = network.directory().join("chart.svg");
+    let command = format!(
+        "{} demo --svg {} --tree {top}",
+        program("curt")?.display(),
+        svg.display()
+    );
+    let start = Instant::now();
+    let output = process::run(
+        network
+            .command("bash")
+            .args(["-euc", script])
+            .env("DEMO", command),
+        LIMIT + LIMIT,
+    )?;
+    ensure!(start.elapsed() < LIMIT, "it took {:?}", start.elapsed());
+    Ok((output, std::fs::read_to_string(svg)?))
+}
+
+/// The numbers of a row of its table.
+fn row(output: &str, name: &str) -> Vec<u64> {
+    let line = output
+        .lines()
+        .find(|line| line.split_whitespace().next() == Some(name))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+fn check(output: &str, chart: &str) -> Result<()> {
+    let (calls, access) = (row(output, "calls"), row(output, "access"));
+    ensure!(calls.len() == 4 && calls[2] * 2 < calls[0], "{output}");
+    ensure!(
+        access.len() == 4 && access[0] > 0 && access[1] == 0 && access[2] == 0,
+        "{output}"
+    );
+    ensure!(
+        output.contains("curt mount 127.0.0.1"),
+        "it does not say what to type next:\n{output}"
+    );
+    ensure!(
+        chart.contains("<svg") && chart.contains(&format!("\n{}\n", calls[0])),
+        "the chart has no bar of the defaults"
+    );
+    Ok(())
+}
+
+#[test]
+fn demo_makes_its_tree_and_shows_what_is_spared_within_90_seconds() -> Result<()> {
+    let network = Network::new()?;
+    let top = network.directory().join("tree").display().to_string();
+    let (output, chart) = demo(&network, "$DEMO", &top)?;
+    ensure!(!output.contains("No FUSE mount"), "{output}");
+    check(&output, &chart)?;
+    let left = network.shell("grep -c curt /proc/self/mountinfo || true; ls /run/curt", LIMIT)?;
+    ensure!(left.trim() == "0", "it leaves something behind: {left}");
+    Ok(())
+}
+
+#[test]
+fn demo_goes_through_the_library_where_no_mount_is_possible() -> Result<()> {
+    let network = Network::new()?;
+    let top = tree(Workload::Page)?.display().to_string();
+    let (output, chart) = demo(
+        &network,
+        "exec unshare -m bash -euc 'mount --bind /dev/null /dev/fuse; $DEMO'",
+        &top,
+    )?;
+    ensure!(output.contains("No FUSE mount is possible here"), "{output}");
+    check(&output, &chart)
+}
