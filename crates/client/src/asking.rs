@@ -20,10 +20,6 @@ use crate::{
     plan::v3,
 };
 
-/// How often an operation decides anew before it is given up: each round has asked the server something, so only a server
-/// whose answers never fit together gets here.
-pub(crate) const ROUNDS_MAX: usize = 16;
-
 /// Ends a flight however its request ends.
 struct Landing<'a> {
     inode: &'a Inode,
@@ -59,9 +55,11 @@ impl Client {
     }
 
     pub(crate) fn stat(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<Stat, Errno> {
-        for round in 0..ROUNDS_MAX {
+        let mut is_settled = false;
+        for round in asked.rounds() {
             let options = self.core.options();
-            let unsent = inode.has_unsent();
+            // What is written after the first flush is none of this operation's business.
+            let unsent = !is_settled && inode.has_unsent();
             let now = self.core.now();
             let facts = inode.facts();
             match decide_getattr(facts.freshness(asked, now, &options), unsent, &options) {
@@ -81,6 +79,7 @@ impl Client {
                 GetattrDecision::FlushFirst => {
                     drop(facts);
                     self.settle(asked, inode)?;
+                    is_settled = true;
                 }
             }
         }
@@ -219,7 +218,7 @@ impl Client {
     /// Makes sure that the caller has `needs` on `inode`.
     pub(crate) fn require(&self, asked: &Asked, inode: &Arc<Inode>, needs: Rights) -> Result<(), Errno> {
         let mut why = None;
-        for _ in 0..ROUNDS_MAX {
+        for _ in asked.rounds() {
             match self.access_decision(asked, inode, needs, false) {
                 AccessDecision::Allow => {
                     self.count_allowed(asked, inode, needs, why);

@@ -71,6 +71,12 @@ struct Held {
     lookups: u64,
 }
 
+/// How often an operation decides anew before it is given up.
+const ROUNDS_MAX: usize = 16;
+
+/// After so many rounds an operation takes what the last answer said.
+const ROUNDS_CONTENT: usize = 12;
+
 /// One operation: who asks, since when.
 pub(crate) struct Asked {
     pub(crate) identity: Arc<Identity>,
@@ -88,6 +94,16 @@ impl Asked {
             began,
             is_content: Cell::new(false),
         }
+    }
+
+    /// The rounds of deciding and asking. Each has asked the server something, so attributes that are not good enough after
+    /// many are being changed faster than anybody can ask: what the last answer said was true after the operation began.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = usize> {
+        (0..ROUNDS_MAX).inspect(|round| {
+            if *round == ROUNDS_CONTENT {
+                self.is_content.set(true);
+            }
+        })
     }
 
     pub(crate) fn asker(&self) -> Asker<'_> {

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 
 use crate::{
     api::{Entry, Found},
-    asking::ROUNDS_MAX,
     client::{Asked, Client},
     errno,
     identity::{Caller, InodeId},
@@ -127,7 +126,7 @@ impl Client {
             return Ok(Resolved::Object(Arc::clone(directory), None));
         }
         let mut why = None;
-        for _ in 0..ROUNDS_MAX {
+        for _ in asked.rounds() {
             match self.next_step(asked, directory, name) {
                 Step::Serve(resolved) => {
                     self.count_allowed(asked, directory, Rights::LOOKUP, why);

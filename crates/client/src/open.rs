@@ -20,7 +20,6 @@ use rustix::io::Errno;
 
 use crate::{
     api::{DataState, OpenFlags, Opened},
-    asking::ROUNDS_MAX,
     client::{Asked, Client},
     credentials::Identity,
     data::{DataError, DataOwner, OpenData, OpenMode, Position, ReadBytes},
@@ -158,7 +157,7 @@ impl Client {
     ) -> Result<(), Errno> {
         self.count(ClientCounter::OpenTotal);
         let mut why: Option<AskWhy> = None;
-        for _ in 0..ROUNDS_MAX {
+        for _ in asked.rounds() {
             match self.open_decision(asked, inode, intent) {
                 OpenDecision::Serve(served) => {
                     self.count_allowed(asked, inode, intent.needs(), why);

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     api::{DirEntry, Found, Listener},
-    asking::ROUNDS_MAX,
     client::{Asked, Client},
     identity::Caller,
     inode::Kept,
@@ -102,7 +101,7 @@ impl Client {
     /// A pass begins: with the kept listing if that may be believed.
     fn begin_pass(&self, asked: &Asked, directory: &OpenDirectory) -> Result<(), Errno> {
         let inode = &directory.inode;
-        for _ in 0..ROUNDS_MAX {
+        for _ in asked.rounds() {
             let options = self.core.options();
             let clock = self.core.server_clock(inode.fsid().unwrap_or(0));
             let (decision, listing) = {

@@ -253,3 +253,28 @@ fn only_files_are_opened_as_files() {
     );
     assert!(mounted.client.opendir(&me, file.id).is_err());
 }
+
+#[test]
+fn stat_of_a_file_that_is_written_all_the_time_ends() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
+    let opened = mounted
+        .client
+        .open(&me, file.id, OpenFlags::writing())
+        .unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                mounted.client.write(&me, &opened.file, 0, b"y").unwrap();
+            }
+        });
+        for _ in 0..200 {
+            assert!(mounted.client.getattr(&me, file.id).is_ok());
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    mounted.client.close(&me, &opened.file).unwrap();
+}
