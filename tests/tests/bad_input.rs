@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use curt_proto::{mount3, nfs3};
 use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
 use curt_rpc::client::{
@@ -17,6 +17,7 @@ use curt_rpc::record;
 use curt_tests::curt::program;
 use curt_tests::process::{Running, until};
 use curt_xdr::{Decoder, Encode, put_fixed, put_opaque};
+use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(20);
 const THREADS: usize = 16;
@@ -97,6 +98,28 @@ impl Victim {
             results_max: 1 << 20,
         };
         Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())
+    }
+
+    /// Makes a file of 1 MiB, and returns the arguments of a READ of all of it.
+    fn make_large_file(&self) -> Result<Vec<u8>> {
+        let mut create = Vec::new();
+        put_opaque(&mut create, &self.root);
+        put_opaque(&mut create, b"large");
+        for word in [0u32, 1, 0o666, 0, 0, 1, 0, 1 << 20, 0, 0] {
+            word.encode(&mut create);
+        }
+        let created = self.call(nfs3::PROGRAM, 8, create)?;
+        let mut decoder = Decoder::new(&created);
+        ensure!(
+            (decoder.u32()?, decoder.bool()?) == (0, true),
+            "not created: {created:?}"
+        );
+        let mut read = Vec::new();
+        put_opaque(&mut read, decoder.opaque(64)?);
+        for word in [0u32, 0, 1 << 20] {
+            word.encode(&mut read);
+        }
+        Ok(read)
     }
 
     /// Good clients are served, and quickly; the process has not grown out of bounds.
@@ -365,24 +388,7 @@ fn half_records_and_idle_connections_hold_no_thread() -> Result<()> {
 #[test]
 fn a_client_that_never_reads_harms_only_itself() -> Result<()> {
     let mut victim = Victim::start(&[])?;
-    // A file of 1 MiB, by a good client.
-    let mut create = Vec::new();
-    put_opaque(&mut create, &victim.root);
-    put_opaque(&mut create, b"large");
-    for word in [0u32, 1, 0o666, 0, 0, 1, 0, 1 << 20, 0, 0] {
-        word.encode(&mut create);
-    }
-    let created = victim.call(nfs3::PROGRAM, 8, create)?;
-    let mut decoder = Decoder::new(&created);
-    ensure!(
-        (decoder.u32()?, decoder.bool()?) == (0, true),
-        "not created: {created:?}"
-    );
-    let mut read = Vec::new();
-    put_opaque(&mut read, decoder.opaque(64)?);
-    for word in [0u32, 0, 1 << 20] {
-        word.encode(&mut read);
-    }
+    let read = victim.make_large_file()?;
     let mut greedy = Vec::new();
     for _ in 0..60 {
         let mut stream = victim.connect()?;
@@ -469,14 +475,40 @@ fn forged_handles_and_bad_names_get_the_rfcs_status() -> Result<()> {
 }
 
 #[test]
-fn a_second_signal_ends_a_server_at_once_and_the_first_in_order() -> Result<()> {
+fn a_signal_stops_a_server_in_order() -> Result<()> {
     let mut victim = Victim::start(&[])?;
     let status = victim.running.stop()?;
     ensure!(status.success(), "{status}");
-    if !victim.running.output().contains("stopped") {
-        bail!("{}", victim.running.output());
-    }
+    ensure!(
+        victim.running.output().contains("stopped"),
+        "{}",
+        victim.running.output()
+    );
     until("nobody answers any more", SOON, || {
         Ok(TcpStream::connect(victim.address).is_err().then_some(()))
     })
+}
+
+#[test]
+fn a_second_signal_ends_a_server_at_once() -> Result<()> {
+    let mut victim = Victim::start(&[])?;
+    // A client that takes no replies is what a server in order waits for, for some seconds.
+    let large = victim.make_large_file()?;
+    let mut greedy = victim.connect()?;
+    for xid in 0..20 {
+        greedy.write_all(&call_record(xid, (nfs3::PROGRAM, 3, 6), &large))?;
+    }
+    victim.expect_unharmed()?;
+    victim.running.signal(Signal::TERM)?;
+    victim.running.wait_for("stopping", SOON)?;
+    let second = Instant::now();
+    victim.running.signal(Signal::TERM)?;
+    let status = victim.running.wait(SOON)?;
+    ensure!(
+        second.elapsed() < Duration::from_secs(2),
+        "it took {:?}",
+        second.elapsed()
+    );
+    ensure!(status.code() == Some(1), "{status}");
+    Ok(())
 }
