@@ -50,17 +50,18 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) ro: bool,
 
-    /// Whose requests are treated as the anonymous user's: root's, nobody's or everybody's
-    #[arg(long, value_enum, default_value_t = SquashChoice::Root)]
-    pub(super) squash: SquashChoice,
+    /// Whose requests are treated as the anonymous user's: root's, nobody's or everybody's [default: root's; not started as
+    /// root: everybody's, who then work as whoever started it]
+    #[arg(long, value_enum)]
+    pub(super) squash: Option<SquashChoice>,
 
-    /// The anonymous user's id
-    #[arg(long, value_name = "N", default_value_t = 65534)]
-    pub(super) anonuid: u32,
+    /// The anonymous user's id [default: 65534]
+    #[arg(long, value_name = "N")]
+    pub(super) anonuid: Option<u32>,
 
-    /// The anonymous user's group id
-    #[arg(long, value_name = "N", default_value_t = 65534)]
-    pub(super) anongid: u32,
+    /// The anonymous user's group id [default: 65534]
+    #[arg(long, value_name = "N")]
+    pub(super) anongid: Option<u32>,
 
     /// Refuse clients whose port is not below 1024 (the default)
     #[arg(long, overrides_with = "insecure")]

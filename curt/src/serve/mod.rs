@@ -7,6 +7,7 @@ mod arguments;
 mod listeners;
 mod ports;
 mod registration;
+mod rules;
 mod stopping;
 
 use std::{
@@ -19,19 +20,12 @@ use std::{
 use anyhow::{Context, Result, bail};
 use curt_proto::{mount3, nfs3};
 use curt_rpc::server::{Limits, Server};
-use curt_server::{
-    ExportDefinition, ExportRules, MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, Squash, State,
-};
+use curt_server::{ExportDefinition, MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, State};
 use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, Vfs};
 
 pub(crate) use self::arguments::ServeArguments;
-use self::{
-    arguments::{HandlesChoice, SquashChoice},
-    listeners::Listeners,
-    ports::ByPort,
-    registration::Registration,
-};
+use self::{arguments::HandlesChoice, listeners::Listeners, ports::ByPort, registration::Registration};
 use crate::logs;
 
 /// Everybody may write to an export in memory, and nobody remove what is another's.
@@ -80,7 +74,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
 /// What is exported, and how.
 fn service(arguments: &ServeArguments) -> Result<NfsService> {
     let path = service_path(arguments)?;
-    let (state, vfs): (State, Arc<dyn Vfs>) = match &arguments.directory {
+    let (state, vfs, only_user): (State, Arc<dyn Vfs>, _) = match &arguments.directory {
         Some(_) => {
             let directory = arguments.state.clone().map_or_else(default_state_directory, Ok)?;
             let state = open_state(&directory, arguments.new_key)?;
@@ -94,22 +88,17 @@ fn service(arguments: &ServeArguments) -> Result<NfsService> {
                 ..LocalOptions::default()
             };
             let vfs = LocalVfs::open(&path, &options).context("cannot export")?;
-            (state, Arc::new(vfs))
+            let only_user = vfs.only_user();
+            (state, Arc::new(vfs), only_user)
         }
         // Neither the tree nor its handles outlive the process.
-        None => (State::ephemeral()?, Arc::new(memory(arguments.memory_size)?)),
+        None => (
+            State::ephemeral()?,
+            Arc::new(memory(arguments.memory_size)?),
+            None,
+        ),
     };
-    let rules = ExportRules {
-        read_only: arguments.ro,
-        squash: match arguments.squash {
-            SquashChoice::Root => Squash::Root,
-            SquashChoice::None => Squash::None,
-            SquashChoice::All => Squash::All,
-        },
-        anonymous_uid: arguments.anonuid,
-        anonymous_gid: arguments.anongid,
-        secure_ports: arguments.reserved_ports_only(),
-    };
+    let rules = rules::rules(arguments, only_user)?;
     let definition = ExportDefinition {
         path: path.as_os_str().as_bytes().to_vec(),
         vfs,

@@ -1,0 +1,93 @@
+//! As whom callers work: the rules of the export from what was asked for and from what this process may do.
+
+use anyhow::{Result, ensure};
+use curt_server::{ExportRules, Squash};
+
+use super::arguments::{ServeArguments, SquashChoice};
+
+/// Nobody's uid and gid.
+const NOBODY: u32 = 65_534;
+
+/// The rules of the export. `only_user` is who alone can be served by a process that may not change its ids: then everybody
+/// works as that user, and nothing else can be asked for.
+pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -> Result<ExportRules> {
+    let (squash, anonymous_uid, anonymous_gid) = match only_user {
+        Some((uid, gid)) => {
+            let fits = matches!(arguments.squash, None | Some(SquashChoice::All))
+                && arguments.anonuid.is_none_or(|asked| asked == uid)
+                && arguments.anongid.is_none_or(|asked| asked == gid);
+            ensure!(
+                fits,
+                "without root's rights everybody works as user {uid} of group {gid}: leave out --squash, --anonuid and \
+                 --anongid, or start as root"
+            );
+            tracing::info!("not root: everybody works as user {uid} of group {gid}");
+            (Squash::All, uid, gid)
+        }
+        None => {
+            let squash = match arguments.squash {
+                None | Some(SquashChoice::Root) => Squash::Root,
+                Some(SquashChoice::None) => Squash::None,
+                Some(SquashChoice::All) => Squash::All,
+            };
+            (
+                squash,
+                arguments.anonuid.unwrap_or(NOBODY),
+                arguments.anongid.unwrap_or(NOBODY),
+            )
+        }
+    };
+    Ok(ExportRules {
+        read_only: arguments.ro,
+        squash,
+        anonymous_uid,
+        anonymous_gid,
+        secure_ports: arguments.reserved_ports_only(),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ServeArguments,
+    }
+
+    fn outcome(line: &str, only_user: Option<(u32, u32)>) -> Option<(Squash, u32, u32)> {
+        let words = ["serve", "/srv"].into_iter().chain(line.split_whitespace());
+        let rules = rules(&Line::try_parse_from(words).unwrap().arguments, only_user).ok()?;
+        Some((rules.squash, rules.anonymous_uid, rules.anonymous_gid))
+    }
+
+    #[test]
+    fn callers_are_squashed_as_asked_and_to_the_only_user_there_is() {
+        let rows = [
+            ("", None, Some((Squash::Root, NOBODY, NOBODY))),
+            ("--squash none", None, Some((Squash::None, NOBODY, NOBODY))),
+            (
+                "--squash all --anonuid 5 --anongid 6",
+                None,
+                Some((Squash::All, 5, 6)),
+            ),
+            ("", Some((5, 6)), Some((Squash::All, 5, 6))),
+            (
+                "--squash all --anonuid 5 --anongid 6",
+                Some((5, 6)),
+                Some((Squash::All, 5, 6)),
+            ),
+            ("--squash root", Some((5, 6)), None),
+            ("--squash none", Some((5, 6)), None),
+            ("--anonuid 7", Some((5, 6)), None),
+            ("--anongid 5", Some((5, 6)), None),
+        ];
+        for (line, only_user, expected) in rows {
+            assert_eq!(outcome(line, only_user), expected, "{line:?} with {only_user:?}");
+        }
+    }
+}
