@@ -10,6 +10,7 @@ use curt_tests::capture::Capture;
 use curt_tests::curt::{Serve, program, tree};
 use curt_tests::kernel::{ClientJob, KernelNumber, linux_client};
 use curt_tests::network::Network;
+use curt_tests::process::until;
 use curt_trace::PROCEDURES;
 
 const SECONDS: Duration = Duration::from_secs(30);
@@ -59,6 +60,41 @@ fn libnfs_tools_list_read_and_write() -> Result<()> {
     let malformed = capture.stop()?.malformed(&network)?;
     ensure!(malformed.is_empty(), "{malformed:?}");
     drop(server);
+    Ok(())
+}
+
+#[test]
+fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let path = export.display().to_string();
+    let ask = |option: &str| network.shell(&format!("showmount --no-headers {option} 10.77.0.1"), SECONDS);
+    let exports = ask("-e")?;
+    ensure!(exports.lines().any(|line| line.starts_with(&path)), "{exports}");
+    ensure!(!ask("-a")?.contains(&path));
+    // Without ports: the client asks rpcbind, where the server is registered.
+    let mount = format!(
+        "mount -t nfs -o vers=3,nolock,proto=tcp {} /mnt/nfs || exit 1\n",
+        server.source()
+    );
+    let script = format!(
+        "{mount}touch /mnt/nfs/mounted; until [[ -e /mnt/nfs/go ]]; do sleep 0.1; done; umount /mnt/nfs"
+    );
+    let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
+    until("the client has mounted", MINUTES, || {
+        Ok(export.join("mounted").exists().then_some(()))
+    })?;
+    let clients = ask("-a")?;
+    ensure!(
+        clients.contains(&format!("{}:{path}", KernelNumber(0).address())),
+        "{clients}"
+    );
+    fs::write(export.join("go"), "")?;
+    let done = job.finish()?;
+    ensure!(done.status == Some(0), "{}", done.output);
+    ensure!(!ask("-a")?.contains(&path), "who unmounted is still listed");
     Ok(())
 }
 
