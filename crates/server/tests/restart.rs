@@ -1,0 +1,186 @@
+//! What a server keeps over a restart, over a directory of this machine: handles and exclusive creates, and what
+//! `--new-key` takes away.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3::{
+    self, CreateArguments, CreateHow, CreateVerifier, Created, DirectoryName, Fattr, FileHandle, Filename,
+    Outcome, Procedure, Status, WccData,
+};
+use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::client::{Interrupt, Request, Transport as _};
+use curt_server::{ExportDefinition, ExportRules, Loopback, NfsService, Setup, Squash, State};
+use curt_trace::ServerCounters;
+use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
+use curt_xdr::{Encode, Opaque, decode_all};
+
+/// One life of a server that exports `top/export` as /export.
+struct Life(Loopback);
+
+impl Life {
+    fn begin(top: &Path, handles: HandleChoice) -> Self {
+        let state = top.join("state");
+        let options = LocalOptions {
+            handles,
+            table: Some(state.join("table.redb")),
+            ..LocalOptions::default()
+        };
+        let state = State::open(&state).unwrap();
+        let vfs = Arc::new(LocalVfs::open(&top.join("export"), &options).unwrap());
+        let rules = ExportRules {
+            squash: Squash::None,
+            ..ExportRules::default()
+        };
+        let exports = vec![ExportDefinition {
+            path: b"/export".to_vec(),
+            vfs,
+            rules,
+        }];
+        let counters = Arc::new(ServerCounters::default());
+        Self(Loopback::new(Arc::new(
+            NfsService::new(Setup {
+                state,
+                exports,
+                counters,
+            })
+            .unwrap(),
+        )))
+    }
+
+    fn call(&self, program: u32, procedure: u32, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
+        // Whoever runs the tests: without privileges a directory can only be served as its owner.
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let machine_name = MachineName::new(b"test");
+        let credential = Credential::Sys(SysCredential {
+            machine_name,
+            uid,
+            gid,
+            groups: Groups::first_of(&[]),
+        });
+        let request = Request {
+            program,
+            version: 3,
+            procedure,
+            credential: &credential,
+            arguments,
+            bulk: &[],
+            results_max: 4096,
+        };
+        self.0
+            .call(&request, &Interrupt::never())
+            .unwrap()
+            .results()
+            .to_vec()
+    }
+
+    fn root(&self) -> FileHandle {
+        let path = ExportPath(Opaque::new(b"/export").unwrap());
+        let results = self.call(mount3::PROGRAM, mount3::Procedure::Mount.number(), &path);
+        match decode_all(&results).unwrap() {
+            MountReply::Ok(ok) => ok.root,
+            MountReply::Failed(status) => panic!("{status}"),
+        }
+    }
+
+    fn getattr(&self, file: FileHandle) -> Result<Fattr, Status> {
+        let results = self.call(nfs3::PROGRAM, Procedure::Getattr.number(), &file);
+        match decode_all::<Outcome<Fattr>>(&results).unwrap() {
+            Outcome::Ok(attributes) => Ok(attributes),
+            Outcome::Failed(status, ()) => Err(status),
+        }
+    }
+
+    fn create(&self, name: &[u8], verifier: u8) -> Result<FileHandle, Status> {
+        let place = DirectoryName {
+            directory: self.root(),
+            name: Filename::new(name).unwrap(),
+        };
+        let how = CreateHow::Exclusive(CreateVerifier([verifier; 8]));
+        let results = self.call(
+            nfs3::PROGRAM,
+            Procedure::Create.number(),
+            &CreateArguments { place, how },
+        );
+        match decode_all::<Outcome<Created, WccData>>(&results).unwrap() {
+            Outcome::Ok(created) => Ok(created.object.unwrap()),
+            Outcome::Failed(status, _) => Err(status),
+        }
+    }
+}
+
+fn top() -> tempfile::TempDir {
+    let top = tempfile::tempdir().unwrap();
+    std::fs::create_dir(top.path().join("export")).unwrap();
+    top
+}
+
+#[test]
+fn handles_and_exclusive_creates_survive_a_restart() {
+    for handles in [HandleChoice::Auto, HandleChoice::Table] {
+        let top = top();
+        let life = Life::begin(top.path(), handles);
+        let (root, file) = (life.root(), life.create(b"file", 7).unwrap());
+        let before = life.getattr(file).unwrap();
+        drop(life);
+        let life = Life::begin(top.path(), handles);
+        assert_eq!(life.root(), root, "{handles:?}");
+        assert_eq!(life.getattr(file), Ok(before), "{handles:?}: the fsid, too");
+        assert_eq!(
+            life.create(b"file", 7),
+            Ok(file),
+            "{handles:?}: the retry of what was done before"
+        );
+        assert_eq!(life.create(b"file", 8), Err(Status::Exist), "{handles:?}");
+        std::fs::remove_file(top.path().join("export/file")).unwrap();
+        assert_eq!(life.getattr(file), Err(Status::Stale), "{handles:?}");
+    }
+}
+
+#[test]
+fn a_file_made_anew_under_an_old_name_has_another_handle() {
+    for handles in [HandleChoice::Auto, HandleChoice::Table] {
+        let top = top();
+        let life = Life::begin(top.path(), handles);
+        let old = life.create(b"file", 7).unwrap();
+        std::fs::remove_file(top.path().join("export/file")).unwrap();
+        let new = life.create(b"file", 9).unwrap();
+        assert_ne!(old, new, "{handles:?}");
+        assert_eq!(
+            (life.getattr(old), life.getattr(new).is_ok()),
+            (Err(Status::Stale), true),
+            "{handles:?}"
+        );
+    }
+}
+
+#[test]
+fn a_new_key_makes_every_old_handle_stale() {
+    let top = top();
+    let life = Life::begin(top.path(), HandleChoice::Auto);
+    let root = life.root();
+    drop(life);
+    State::new_key(&top.path().join("state")).unwrap();
+    let life = Life::begin(top.path(), HandleChoice::Auto);
+    assert_eq!(life.getattr(root), Err(Status::Stale));
+    assert!(life.getattr(life.root()).is_ok());
+}
+
+#[test]
+fn another_file_system_at_the_same_path_makes_old_handles_stale() {
+    let top = top();
+    let life = Life::begin(top.path(), HandleChoice::Auto);
+    let root = life.root();
+    drop(life);
+    // The state says that the path belonged to another file system, as after a disk was exchanged.
+    let numbers = top.path().join("state/numbers");
+    let text = std::fs::read_to_string(&numbers).unwrap();
+    let (head, _) = text.split_once("filesystem 1 ").unwrap();
+    std::fs::write(&numbers, format!("{head}filesystem 1 00000000000000aa\n")).unwrap();
+    let life = Life::begin(top.path(), HandleChoice::Auto);
+    assert_eq!(life.getattr(root), Err(Status::Stale));
+    assert_eq!(life.getattr(life.root()).unwrap().fsid, 2);
+}
