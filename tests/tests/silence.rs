@@ -230,24 +230,29 @@ fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     Ok(())
 }
 
-/// A process that has written to `known` and keeps it open.
-fn writer(scene: &Scene) -> Result<Running> {
-    let written = scene.control.join("written");
-    let script = format!(
-        "exec 3>>{}; printf precious >&3; touch {}; exec sleep 1000",
-        scene.mounted("known"),
-        written.display()
-    );
-    let writer = Running::start("a writer", scene.network.command("bash").args(["-c", &script]))?;
-    until("it has written", MINUTE, || Ok(written.exists().then_some(())))?;
+/// A process that has written to `known` and keeps it open; `before_it_writes` happens once the file is open.
+fn writer(scene: &mut Scene, before_it_writes: impl FnOnce(&mut Scene) -> Result<()>) -> Result<Running> {
+    let mut command = scene.network.command(program("stuck-processes")?);
+    command
+        .arg("hold")
+        .arg(scene.mounted("known"))
+        .arg(&scene.control);
+    let writer = Running::start("a writer", &mut command)?;
+    writer.wait_for("opened", MINUTE)?;
+    before_it_writes(scene)?;
+    scene.say("write")?;
+    writer.wait_for("written", MINUTE)?;
     Ok(writer)
+}
+
+fn stop(scene: &mut Scene) -> Result<()> {
+    scene.server.signal(Signal::STOP)
 }
 
 #[test]
 fn forced_unmounting_of_a_busy_mount_leaves_nothing_within_2_s_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
-    scene.server.signal(Signal::STOP)?;
-    let mut busy = writer(&scene)?;
+    let mut busy = writer(&mut scene, stop)?;
     let begun = Instant::now();
     let target = scene.mounted("");
     // It may say "busy": the abort comes before the detachment.
@@ -275,8 +280,7 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_within_2_s_and_names_what_is
 #[test]
 fn sigterm_flushes_and_a_second_one_ends_at_once_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
-    scene.server.signal(Signal::STOP)?;
-    let mut writer = writer(&scene)?;
+    let mut writer = writer(&mut scene, stop)?;
     scene.mount.process().signal(Signal::TERM)?;
     scene.mount.process().wait_for("ending", MINUTE)?;
     let begun = Instant::now();
@@ -297,14 +301,14 @@ fn sigterm_flushes_and_a_second_one_ends_at_once_and_names_what_is_lost() -> Res
 #[test]
 fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
-    let mut writer = writer(&scene)?;
+    let mut writer = writer(&mut scene, |_| Ok(()))?;
     scene.mount.process().signal(Signal::TERM)?;
     ensure!(
         scene.mount.process().wait(MINUTE)?.success(),
         "{}",
         scene.mount.process().output()
     );
-    ensure!(fs::read(scene.export.join("known"))? == b"knownprecious");
+    ensure!(fs::read(scene.export.join("known"))? == b"precious");
     ensure!(!scene.is_mounted()?);
     writer.stop().map(drop)
 }

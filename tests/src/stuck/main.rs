@@ -4,6 +4,9 @@
 //! server for (files to be read or written are opened), then it prints `prepared`. When CONTROL/go is there they make their call;
 //! `stuck` is printed once every one waits in the kernel. When CONTROL/kill is there each is sent SIGKILL, and `dead N ms` says how
 //! long it took until all were gone; when CONTROL/wait is there instead, `done` says that all ended by themselves and well.
+//!
+//! `stuck-processes hold FILE CONTROL` opens a file and prints `opened`, writes to it when CONTROL/write is there and prints
+//! `written`, and keeps it open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _, stdin};
@@ -30,8 +33,20 @@ fn main() -> Result<()> {
         .as_slice()
     {
         [_, "launch", tree, control, count] => launch(Path::new(tree), Path::new(control), count.parse()?),
+        [_, "hold", file, control] => hold(Path::new(file), Path::new(control)),
         [_, kind, file] => one(kind, Path::new(file)),
         _ => bail!("usage: stuck-processes launch TREE CONTROL COUNT"),
+    }
+}
+
+fn hold(file: &Path, control: &Path) -> Result<()> {
+    let open = OpenOptions::new().write(true).open(file)?;
+    println!("opened");
+    appears(&control.join("write"));
+    open.write_all_at(b"precious", 0)?;
+    println!("written");
+    loop {
+        sleep(Duration::from_secs(1));
     }
 }
 
