@@ -1,9 +1,11 @@
 //! Attributes: what they tell, and setting them.
 
-use curt_vfs::{Access, Caller, Error, FileKind, SetAttributes, SetTime, Special, Stability, Time};
+use curt_vfs::{
+    Access, Caller, Error, FileKind, HandleChoice, SetAttributes, SetTime, Special, Stability, Time,
+};
 use rustix::io::Errno;
 
-use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
+use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, is_root, local};
 
 #[test]
 fn a_guard_that_does_not_match_changes_nothing() {
@@ -259,4 +261,70 @@ fn limits_and_space_are_told() {
         assert!(space.bytes_total >= space.bytes_free && space.bytes_free >= space.bytes_available);
         assert!(space.bytes_available > 0);
     });
+}
+
+/// An access control list (acl(5)) as the kernel takes it: version 2, then tag, rights and id of each entry.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        bytes.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn access_control_lists_count_as_the_kernel_counts_them() {
+    const NOBODY: u32 = u32::MAX;
+    if !is_root() {
+        return;
+    }
+    for choice in [HandleChoice::Kernel, HandleChoice::Table] {
+        let tree = local("disk", disk(), choice);
+        let root = tree.root();
+        let shared = tree.file(&root, "shared", 0o640).handle;
+        let path = tree.place.as_ref().unwrap().served.join("shared");
+        // The owner rw, user 2000 rw, the group nothing, at most rw, others r.
+        let list = acl(&[
+            (1, 6, NOBODY),
+            (2, 6, OTHER.uid),
+            (4, 0, NOBODY),
+            (16, 6, NOBODY),
+            (32, 4, NOBODY),
+        ]);
+        rustix::fs::setxattr(
+            &path,
+            "system.posix_acl_access",
+            &list,
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
+        let member = Caller {
+            uid: 5000,
+            gid: OWNER.gid,
+            groups: &[],
+            privileged: false,
+        };
+        let stranger = Caller::new(6000, 6000, &[]);
+        let rows = [
+            (OTHER, 0x0d, None),
+            (member, 0, Some(Errno::ACCESS)),
+            (stranger, 0x01, Some(Errno::ACCESS)),
+        ];
+        for (caller, granted, refused) in rows {
+            let access = tree
+                .vfs
+                .access(&caller, &shared, Access::from_bits(0x3f))
+                .value
+                .unwrap();
+            assert_eq!(access.bits(), granted, "{caller:?}");
+            assert_eq!(
+                errno(tree.write(&caller, &shared, 0, b"x")),
+                refused,
+                "{caller:?}"
+            );
+            let read = tree.vfs.read(&caller, &shared, 0, 1, &mut Vec::new()).value;
+            assert_eq!(read.is_ok(), granted & 1 != 0, "{caller:?}");
+        }
+    }
 }
