@@ -184,3 +184,22 @@ fn listings_bring_attributes_as_rdirplus_says() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn softreval_serves_what_is_known_while_the_server_is_silent() -> Result<()> {
+    let host = Host::new()?;
+    let mut serve = host.serve(&[])?;
+    let stat = ["timeout", "10", "stat", "-c", "%s", &host.inside("hello")];
+    for (options, served) in [("softreval", true), ("nosoftreval", false)] {
+        // Nothing is believed for longer than a moment, and a silent server is noticed after a second.
+        host.mounted(&format!("{options},actimeo=0,timeo=5,retrans=1"))?;
+        ensure!(host.run(&stat)?.text.trim() == "6");
+        serve.process().signal(Signal::STOP)?;
+        let done = host.run(&stat);
+        serve.process().signal(Signal::CONT)?;
+        let done = done?;
+        ensure!((done.text.trim() == "6") == served, "{options}: {done:?}");
+        host.unmount()?;
+    }
+    Ok(())
+}
