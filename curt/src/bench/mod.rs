@@ -1,6 +1,7 @@
 //! `curt bench`: what things cost, in requests and in time.
 
 mod daemon;
+mod documents;
 mod floor;
 mod fuse;
 mod memory;
@@ -44,6 +45,8 @@ enum Bench {
     Names(names::NamesArguments),
     /// What a mount's daemon needs to know a million names: memory
     Memory(memory::MemoryArguments),
+    /// The tables of the two documents that asked for fewer requests, beside ours, by a scripted clock: requests
+    Documents(documents::DocumentsArguments),
     /// Perform a workload below a directory and say so in JSON, as the process that is measured
     #[command(hide = true)]
     Perform {
@@ -79,6 +82,7 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Read(arguments) => read::run(arguments),
         Bench::Names(arguments) => names::run(arguments),
         Bench::Memory(arguments) => memory::run(arguments),
+        Bench::Documents(arguments) => documents::run(arguments),
         Bench::Echo { port } => floor::echo(*port).map(|()| true),
         Bench::Floor { directory, port } => floor::serve(directory, *port).map(|()| true),
         Bench::Perform {

@@ -213,6 +213,37 @@ impl<'a> Kernel<'a> {
         Ok(())
     }
 
+    /// open(2) with O_CREAT and O_EXCL, one write(2) of `bytes`, close(2).
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn create(&mut self, path: &[u8], bytes: &[u8]) -> Result<(), Errno> {
+        let slash = path.iter().rposition(|byte| *byte == b'/');
+        let (parent, name) = slash.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
+        let directory = self.walk(parent, Links::Follow)?;
+        match self.look_up(directory, name) {
+            Ok(_) => return Err(Errno::EXIST),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+        let flags = OpenFlags {
+            write: true,
+            exclusive: true,
+            ..OpenFlags::default()
+        };
+        let (found, opened) = self.client.create(self.caller, directory, name, 0o644, flags)?;
+        let now = self.clock.now();
+        remember(&mut self.inodes, now, &found);
+        let kept = Kept {
+            leads_to: Some(found.id),
+            until: now + found.entry_valid,
+        };
+        self.names.insert((directory, Box::from(name)), kept);
+        let written = self.client.write(self.caller, &opened.file, 0, bytes);
+        self.client.close(self.caller, &opened.file)?;
+        written.map(|_| ())
+    }
+
     /// close(2).
     pub fn close(&mut self, file: &KernelFile) {
         // What close reports concerns what was written; nothing was.

@@ -1,0 +1,359 @@
+//! The tables of the two documents that asked for fewer NFS requests, beside ours.
+//!
+//! Owns two made-up workloads whose numbers of names, files and misses are those of the documents, performed through the library by
+//! a scripted clock. The first (2013, options `noaccesscheck` and `sloppycto`): five views of a page of a web application. The second
+//! (2006, memory of missing names): `make depend` and `make` of a kernel, of which only what concerns names and opens is performed.
+
+use std::io::BufReader;
+use std::time::Duration;
+
+use curt_client::{Behaviour, Caller};
+use curt_policy::{AccessMode, CacheOptions, Users};
+use curt_server::{ExportRules, Squash};
+use curt_trace::ProcedureCalls;
+use curt_vfs::MemoryOptions;
+use rustix::io::Errno;
+
+use super::{Kernel, Links, Mounted, World, WorldError};
+use crate::report::Column;
+use crate::tree::Tree;
+
+/// Between two operations of a program.
+const OPERATION: Duration = Duration::from_micros(20);
+
+/// A table: what a document printed and what Curt sends for the same.
+#[derive(Debug)]
+pub struct Comparison {
+    /// What was done.
+    pub title: String,
+    /// The document's columns and ours.
+    pub columns: Vec<Column>,
+}
+
+/// Why a table cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// There is no world to perform it in.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// An operation failed that cannot.
+    #[error("an operation of the workload failed: {0}")]
+    Operation(#[from] Errno),
+}
+
+/// All tables, with requests that take `request` there and back.
+///
+/// # Errors
+/// [`DocumentError`].
+pub fn comparisons(request: Duration) -> Result<Vec<Comparison>, DocumentError> {
+    Ok(vec![
+        page_views("five views of a page", &[0, 1300, 1900, 2400, 2800], request)?,
+        page_views(
+            "ten views of it, 1 s apart",
+            &[0, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000],
+            request,
+        )?,
+        header_search(&DEPEND, request)?,
+        header_search(&MAKE, request)?,
+    ])
+}
+
+fn default() -> CacheOptions {
+    CacheOptions {
+        users: Users::Many,
+        ..CacheOptions::default()
+    }
+}
+
+fn noaccesscheck_sloppycto() -> CacheOptions {
+    CacheOptions {
+        access: AccessMode::ModeBits,
+        sloppy_open: Duration::from_secs(3),
+        ..default()
+    }
+}
+
+fn nonegnamecache() -> CacheOptions {
+    CacheOptions {
+        missing_name_lifetime: Duration::ZERO,
+        ..default()
+    }
+}
+
+fn printed(title: &str, calls: &[(&str, u64)], pages: &[f64]) -> Column {
+    let rpc = calls
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), *count))
+        .collect();
+    Column {
+        title: title.to_owned(),
+        rpc,
+        pages: pages.to_vec(),
+    }
+}
+
+fn sent(title: &str, requests: ProcedureCalls, pages: Vec<f64>) -> Column {
+    Column {
+        title: title.to_owned(),
+        rpc: requests,
+        pages,
+    }
+}
+
+fn mount(world: &World, cache: CacheOptions, request: Duration) -> Result<Mounted, WorldError> {
+    let mounted = world.mount(
+        &Behaviour {
+            cache,
+            ..Behaviour::default()
+        },
+        request,
+        None,
+    )?;
+    world.clock().advance(Duration::from_secs(1));
+    Ok(mounted)
+}
+
+const SITE_DIRECTORIES: usize = 38;
+const SITE_FILES: usize = 216;
+const SITE_LISTED: usize = 2;
+const SITE_LINKS: usize = 3;
+/// What is missing to the document's 416 names.
+const SITE_MISSING: usize = 416 - SITE_DIRECTORIES - SITE_FILES - SITE_LISTED - SITE_LINKS;
+
+/// The 2013 document's page: 416 names of which 216 are files that are read, each looked at before it is opened.
+fn page_views(title: &str, views: &[u64], request: Duration) -> Result<Comparison, DocumentError> {
+    let mut columns = Vec::new();
+    if views.len() == 5 {
+        let common = [
+            ("LOOKUP", 416),
+            ("READLINK", 3),
+            ("READ", 216),
+            ("READDIRPLUS", 2),
+        ];
+        let before = [&common[..], &[("GETATTR", 1308), ("ACCESS", 667)]].concat();
+        let after = [&common[..], &[("GETATTR", 902)]].concat();
+        columns.push(printed(
+            "document, before",
+            &before,
+            &[1.287, 0.550, 0.453, 0.343, 0.379],
+        ));
+        columns.push(printed(
+            "document, after",
+            &after,
+            &[0.787, 0.376, 0.385, 0.324, 0.338],
+        ));
+    }
+    let tree = site();
+    for (title, cache) in [
+        ("Curt, defaults", default()),
+        ("Curt, noaccesscheck,sloppycto=3", noaccesscheck_sloppycto()),
+    ] {
+        let world = World::new(&tree)?;
+        let mounted = mount(&world, cache, request)?;
+        let before = mounted.requests();
+        let caller = Caller::new(1000, 1000, &[]);
+        let mut kernel = Kernel::new(&mounted.client, &caller, &**world.clock());
+        let start = world.clock().passed();
+        let mut seconds = Vec::new();
+        for view in views {
+            world.clock().advance_to(start + Duration::from_millis(*view));
+            let began = world.clock().passed();
+            view_page(&mut kernel, &world)?;
+            seconds.push((world.clock().passed() - began).as_secs_f64());
+        }
+        columns.push(sent(title, mounted.requests().since(&before), seconds));
+    }
+    Ok(Comparison {
+        title: title.to_owned(),
+        columns,
+    })
+}
+
+fn site() -> Tree {
+    let mut lines = String::new();
+    for file in 0..SITE_FILES {
+        lines += &format!("f 3000 d{}/f{file}\n", file % SITE_DIRECTORIES);
+    }
+    for listed in 0..SITE_LISTED {
+        (0..10).for_each(|name| lines += &format!("f 10 l{listed}/n{name}\n"));
+    }
+    (0..SITE_LINKS).for_each(|link| lines += &format!("l d{link} link{link}\n"));
+    Tree::parse(BufReader::new(lines.as_bytes())).expect("made by the lines above")
+}
+
+fn view_page(kernel: &mut Kernel<'_>, world: &World) -> Result<(), Errno> {
+    let pause = || world.clock().advance(OPERATION);
+    for listed in 0..SITE_LISTED {
+        pause();
+        let directory = kernel.open_directory(format!("l{listed}").as_bytes())?;
+        kernel.list(&directory)?;
+    }
+    for link in 0..SITE_LINKS {
+        pause();
+        kernel.stat(format!("link{link}/f{link}").as_bytes(), Links::Follow)?;
+    }
+    for missing in 0..SITE_MISSING {
+        pause();
+        expect_missing(kernel, &format!("d{}/m{missing}", missing % SITE_DIRECTORIES))?;
+    }
+    for file in 0..SITE_FILES {
+        let path = format!("d{}/f{file}", file % SITE_DIRECTORIES);
+        pause();
+        kernel.stat(path.as_bytes(), Links::Follow)?;
+        pause();
+        read_whole(kernel, &path, 3000)?;
+    }
+    Ok(())
+}
+
+/// A search for headers along a path of directories, as compilers do it.
+struct Search {
+    title: &'static str,
+    /// Compilations.
+    sources: usize,
+    /// Headers that each includes, of all that there are.
+    included: usize,
+    headers: usize,
+    /// Names that each compilation misses on the way, of all that are ever missed.
+    missed: usize,
+    missing: usize,
+    /// Each compilation makes a file in a directory of the path.
+    makes: bool,
+    before: &'static [(&'static str, u64)],
+    after: &'static [(&'static str, u64)],
+}
+
+/// Directories that are searched.
+const SEARCH_PATH: usize = 3;
+
+const DEPEND: Search = Search {
+    title: "make depend of a kernel (names and opens)",
+    sources: 200,
+    included: 107,
+    headers: 1000,
+    missed: 65,
+    missing: 65,
+    makes: false,
+    before: &[
+        ("LOOKUP", 14_203),
+        ("READ", 548),
+        ("ACCESS", 21_561),
+        ("GETATTR", 454),
+    ],
+    after: &[
+        ("LOOKUP", 1_268),
+        ("READ", 548),
+        ("ACCESS", 21_575),
+        ("GETATTR", 454),
+    ],
+};
+
+const MAKE: Search = Search {
+    title: "make of a kernel (names, opens and created files)",
+    sources: 442,
+    included: 54,
+    headers: 976,
+    missed: 40,
+    missing: 103,
+    makes: true,
+    before: &[
+        ("LOOKUP", 19_543),
+        ("READ", 2_410),
+        ("WRITE", 5_353),
+        ("CREATE", 442),
+        ("ACCESS", 24_241),
+    ],
+    after: &[
+        ("LOOKUP", 4_122),
+        ("READ", 2_410),
+        ("WRITE", 5_353),
+        ("CREATE", 442),
+        ("ACCESS", 24_222),
+    ],
+};
+
+/// The 2006 document's builds: `opens × misses` along an include path, without and with memory of missing names.
+fn header_search(search: &Search, request: Duration) -> Result<Comparison, DocumentError> {
+    let mut columns = vec![
+        printed("document, before", search.before, &[]),
+        printed("document, after", search.after, &[]),
+    ];
+    let mut lines = String::new();
+    (0..search.headers).for_each(|header| lines += &format!("f 2000 i{}/h{header}\n", header % SEARCH_PATH));
+    (0..search.sources).for_each(|source| lines += &format!("f 4000 s{source}\n"));
+    let tree = Tree::parse(BufReader::new(lines.as_bytes())).expect("made by the lines above");
+    for (title, cache, strangers) in [
+        ("Curt, nonegnamecache", nonegnamecache(), false),
+        ("Curt, defaults", default(), false),
+        ("and another client makes a file a second", default(), true),
+    ] {
+        let rules = ExportRules {
+            squash: Squash::None,
+            ..ExportRules::default()
+        };
+        let world = World::with_rules(&tree, rules, MemoryOptions::default())?;
+        let mounted = mount(&world, cache, request)?;
+        let before = mounted.requests();
+        let other = mount(&world, default(), Duration::ZERO)?;
+        let caller = Caller::new(0, 0, &[]);
+        let clock = &**world.clock();
+        let mut kernel = Kernel::new(&mounted.client, &caller, clock);
+        let mut stranger = Kernel::new(&other.client, &caller, clock);
+        let mut next = world.clock().passed();
+        for source in 0..search.sources {
+            compile(&mut kernel, &world, search, source)?;
+            if strangers && world.clock().passed() >= next {
+                stranger.create(
+                    format!("i{}/stranger{source}", source % SEARCH_PATH).as_bytes(),
+                    b"x",
+                )?;
+                next += Duration::from_secs(1);
+            }
+        }
+        columns.push(sent(title, mounted.requests().since(&before), Vec::new()));
+    }
+    Ok(Comparison {
+        title: search.title.to_owned(),
+        columns,
+    })
+}
+
+fn compile(kernel: &mut Kernel<'_>, world: &World, search: &Search, source: usize) -> Result<(), Errno> {
+    let pause = || world.clock().advance(OPERATION);
+    pause();
+    read_whole(kernel, &format!("s{source}"), 4000)?;
+    for miss in 0..search.missed {
+        let missing = (source * search.missed + miss) % search.missing;
+        pause();
+        expect_missing(kernel, &format!("i{}/m{missing}", missing % SEARCH_PATH))?;
+    }
+    for include in 0..search.included {
+        let header = (source * search.included + include) % search.headers;
+        pause();
+        read_whole(kernel, &format!("i{}/h{header}", header % SEARCH_PATH), 2000)?;
+    }
+    if search.makes {
+        pause();
+        kernel.create(format!("i0/o{source}").as_bytes(), &[7; 12_000])?;
+    }
+    Ok(())
+}
+
+fn expect_missing(kernel: &mut Kernel<'_>, path: &str) -> Result<(), Errno> {
+    match kernel.stat(path.as_bytes(), Links::Follow) {
+        Err(Errno::NOENT) => Ok(()),
+        Ok(_) => Err(Errno::EXIST),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_whole(kernel: &mut Kernel<'_>, path: &str, size: usize) -> Result<(), Errno> {
+    let mut file = kernel.open(path.as_bytes())?;
+    let bytes = kernel.read(&mut file, size)?;
+    kernel.close(&file);
+    if bytes.len() == size {
+        Ok(())
+    } else {
+        Err(Errno::IO)
+    }
+}

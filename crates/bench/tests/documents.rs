@@ -1,0 +1,52 @@
+//! The tables of the documents that asked for fewer requests: ours stay within theirs.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::time::Duration;
+
+use curt_bench::library::documents::comparisons;
+use curt_bench::report::comparison;
+
+#[test]
+fn the_documents_tables_are_met() {
+    let tables = comparisons(Duration::from_micros(200)).unwrap();
+    for table in &tables {
+        println!("{}\n{}", table.title, comparison(&table.columns));
+    }
+    let [five, ten, depend, make] = &tables[..] else {
+        panic!("four tables")
+    };
+
+    // The first document: 2,612 requests before, 1,539 after.
+    let [before, after, defaults, options] = &five.columns[..] else {
+        panic!("four columns")
+    };
+    assert_eq!((before.rpc.total(), after.rpc.total()), (2612, 1539));
+    assert!(defaults.rpc.total() <= before.rpc.total());
+    assert_eq!(options.rpc.value("ACCESS"), 0);
+    assert_eq!(options.rpc.value("LOOKUP"), 416);
+    assert_eq!(options.rpc.value("READ"), 216);
+    assert!(options.rpc.value("GETATTR") <= 902);
+    assert!(options.rpc.total() <= 1539);
+    assert_eq!(ten.columns[1].rpc.value("ACCESS"), 0);
+
+    // The second: LOOKUP to less than an 11th, and to less than a fourth while files are made.
+    for (table, factor) in [(depend, 11), (make, 4)] {
+        let [_, _, without, with, disturbed] = &table.columns[..] else {
+            panic!("five columns")
+        };
+        let lookups = |column: &curt_bench::report::Column| column.rpc.value("LOOKUP");
+        assert!(lookups(without) >= factor * lookups(with), "{}", table.title);
+        assert!(lookups(disturbed) < lookups(without) / 2, "{}", table.title);
+        // Without memory of missing names the made-up builds cost what the document's did.
+        assert_eq!(lookups(without), lookups(&table.columns[0]), "{}", table.title);
+        // Nothing else grows.
+        for procedure in ["READ", "WRITE", "ACCESS", "CREATE"] {
+            assert_eq!(
+                without.rpc.value(procedure),
+                with.rpc.value(procedure),
+                "{procedure}"
+            );
+        }
+    }
+}
