@@ -98,7 +98,10 @@ impl DataPlane {
     /// What is not on the server's disk at this moment.
     #[must_use]
     pub fn unwritten(&self) -> Vec<Unsent> {
-        self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
+        self.unwritten_files(|_| true)
+            .iter()
+            .filter_map(given_up)
+            .collect()
     }
 
     /// Has the workers send and commit the writes up to `target`.

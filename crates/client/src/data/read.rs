@@ -51,8 +51,8 @@ enum Next {
     Done(ReadBytes),
     /// Wait for somebody else's READ.
     Wait(Arc<Fetch>),
-    /// Send this READ.
-    Lead(Arc<Fetch>),
+    /// Send this READ, for the gap that begins there.
+    Lead(Arc<Fetch>, u64),
 }
 
 impl Fetch {
@@ -82,6 +82,8 @@ struct Reading {
     began: u64,
     /// Bytes to fetch for a gap, at least.
     fetch: u64,
+    /// READs begin at whole units; not any more once a server has given less than leads to the gap.
+    whole_units: bool,
 }
 
 impl DataPlane {
@@ -111,6 +113,7 @@ impl DataPlane {
             believed,
             began,
             fetch: advice.fetch,
+            whole_units: u64::from(self.options.read_size) >= UNIT,
         };
         let mut looked_ahead = advice.ahead == 0;
         loop {
@@ -130,8 +133,9 @@ impl DataPlane {
                     );
                     return Ok(bytes);
                 }
-                Next::Lead(fetch) => {
+                Next::Lead(fetch, gap_start) => {
                     let fetched = self.fetch(owner, &fetch, &open.credential, interrupt)?;
+                    reading.whole_units &= fetched.end || fetched.until() > gap_start;
                     reading.fetched.push(fetched);
                 }
                 Next::Wait(fetch) => {
@@ -186,23 +190,28 @@ impl DataPlane {
         }
         let fetch = Fetch::new(self.fetch_range(state, reading, &gap), state.resizes);
         state.fetches.push(Arc::clone(&fetch));
-        Next::Lead(fetch)
+        Next::Lead(fetch, gap.start)
     }
 
-    /// What one READ should bring for a gap: what is missing in whole units, more for a sequence, but nothing that is known or
-    /// under way.
+    /// What one READ should bring for a gap: what is missing in whole units, more for a sequence, but nothing behind it that is
+    /// known or under way.
     fn fetch_range(&self, state: &FileState, reading: &Reading, gap: &Range<u64>) -> Range<u64> {
+        let start = if reading.whole_units {
+            whole_unit(gap.start)
+        } else {
+            gap.start
+        };
         let wanted = (reading.range.end - gap.start).max(reading.fetch);
         let believed_end = reading.believed.filter(|size| *size > gap.start);
         let under_way = state.fetches.iter().map(|fetch| fetch.range.start);
         let next_fetch = under_way.filter(|start| *start > gap.start).min();
         let end = (gap.start + wanted)
             .next_multiple_of(UNIT)
-            .min(gap.start + u64::from(self.options.read_size))
+            .min(start + u64::from(self.options.read_size))
             .min(gap.end)
             .min(believed_end.unwrap_or(u64::MAX))
             .min(next_fetch.unwrap_or(u64::MAX));
-        gap.start..end
+        start..end
     }
 
     /// Has what lies before a sequential reader fetched in the background.
@@ -226,7 +235,8 @@ impl DataPlane {
         for piece in readahead::pieces(&zone, piece, end) {
             for gap in state.segments.gaps(piece) {
                 let free = without(gap, &state.fetches);
-                for range in free {
+                for free in free {
+                    let range = whole_unit(free.start)..free.end;
                     if state.fetches.len() < FETCHES_MAX {
                         let fetch = Fetch::new(range, state.resizes);
                         state.fetches.push(Arc::clone(&fetch));
@@ -364,6 +374,12 @@ fn without(range: Range<u64>, fetches: &[Arc<Fetch>]) -> Vec<Range<u64>> {
         free.push(position..range.end);
     }
     free
+}
+
+/// Where the unit begins that `offset` is in. READs begin there, as other clients' do: knfsd of Linux 6.1 gives shifted bytes
+/// of sparse files in a tmpfs to those who ask from within a page.
+fn whole_unit(offset: u64) -> u64 {
+    offset - offset % UNIT
 }
 
 fn distance(from: u64, to: u64) -> usize {
