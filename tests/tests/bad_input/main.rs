@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use curt_proto::{mount3, nfs3};
-use curt_rpc::client::Transport;
 use curt_rpc::message::AcceptStatus;
 use curt_rpc::record;
 use curt_tests::process::until;
