@@ -180,7 +180,12 @@ pub struct FileSystemStatistics {
 /// Told of what a client finds out by itself. Called without any lock of the client; may be called on any thread that is
 /// inside an operation, so it must not wait for other operations.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// An object's data (or a directory's names) were changed by others: copies are void. Not called for what an open
+    /// A file's data were changed by others: copies are void. Not called for what an open
     /// finds; that is in [`Opened::data`].
     fn contents_changed(&self, id: InodeId);
+
+    /// The same of a directory: which of its names are there is not known any more.
+    fn names_changed(&self, id: InodeId) {
+        self.contents_changed(id);
+    }
 }

@@ -14,18 +14,21 @@ pub(crate) mod words;
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
 
 use curt_policy::{
     Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Freshness, Moment, Mutation,
-    Report, Rights, access, access::AccessView, attributes::decide_getattr,
+    ObjectKind, Report, Rights, access, access::AccessView, attributes::decide_getattr,
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use flight::{Flight, Landed};
+pub(crate) use flight::{Flights, Landed};
 pub(crate) use kinds::{Kept, LinkText, SillyName};
 pub(crate) use registry::InodeRegistry;
 
@@ -47,6 +50,9 @@ pub(crate) struct Inode {
     core: Arc<Core>,
     facts: Mutex<InodeFacts>,
     data: OnceLock<Box<FileData>>,
+    /// Look-ups that somebody holds; changed only under the lock of the table of those. 2^32 - 1 means that many or more,
+    /// and stays.
+    lookups: AtomicU32,
 }
 
 /// What changes of an inode.
@@ -57,8 +63,6 @@ pub(crate) struct InodeFacts {
     answers: Answers,
     /// What is known of it by its type.
     pub(crate) kept: Kept,
-    /// A request for attributes that others may wait for.
-    pub(crate) flight: Option<Arc<Flight>>,
     /// The server said that the handle leads nowhere.
     pub(crate) stale: bool,
     /// The server and the mode bits disagreed: they do not judge access to this object any more (A5).
@@ -73,11 +77,30 @@ impl Inode {
             core,
             facts: Mutex::default(),
             data: OnceLock::new(),
+            lookups: AtomicU32::new(0),
         }
     }
 
     pub(crate) fn id(&self) -> InodeId {
         self.id
+    }
+
+    /// One more look-up is held; how many are now.
+    pub(crate) fn add_lookup(&self) -> u32 {
+        let lookups = self.lookups.load(Relaxed).saturating_add(1);
+        self.lookups.store(lookups, Relaxed);
+        lookups
+    }
+
+    /// So many look-ups were given back; how many are left.
+    pub(crate) fn remove_lookups(&self, count: u64) -> u32 {
+        let lookups = self.lookups.load(Relaxed);
+        if lookups == u32::MAX {
+            return lookups;
+        }
+        let left = lookups.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        self.lookups.store(left, Relaxed);
+        left
     }
 
     pub(crate) fn handle(&self) -> &FileHandle {
@@ -191,9 +214,14 @@ impl Inode {
             }
             data.invalidate();
         }
+        let kind = facts.state.facts().map(|known| known.kind);
         drop(facts);
         if let Some(observer) = &self.core.observer {
-            observer.contents_changed(self.id);
+            if kind == Some(ObjectKind::Directory) {
+                observer.names_changed(self.id);
+            } else {
+                observer.contents_changed(self.id);
+            }
         }
         absorbed
     }

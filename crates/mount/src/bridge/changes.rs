@@ -3,9 +3,13 @@
 //! The client finds them inside operations that may hold pages of the very file (a READ does): the kernel would wait for
 //! those pages while the operation waits for the kernel. An open is different; it tells the kernel itself, before it is
 //! answered.
+//!
+//! A directory whose names changed is told on the spot, for that waits for nothing: all names that the kernel keeps are to be
+//! asked for again, which costs no request where this client still knows them. (The kernel cannot be told of one directory's
+//! names, nor of all missing ones, without naming each.)
 
 use std::collections::HashSet;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use curt_client::{InodeId, Observer};
 use curt_fuse::{NodeId, Notifier};
@@ -17,6 +21,7 @@ use rustix::io::Errno;
 pub struct Changes {
     pending: Mutex<Pending>,
     more: Condvar,
+    notifier: OnceLock<Notifier>,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +36,8 @@ impl Changes {
     /// # Errors
     /// No thread can be started.
     pub fn tell(self: &Arc<Self>, notifier: Notifier) -> std::io::Result<()> {
+        // A mount has one session.
+        let _ = self.notifier.set(notifier.clone());
         let changes: Weak<Self> = Arc::downgrade(self);
         let name = "changes".to_owned();
         std::thread::Builder::new()
@@ -72,5 +79,14 @@ impl Observer for Changes {
     fn contents_changed(&self, id: InodeId) {
         self.pending.lock().inodes.insert(id);
         self.more.notify_one();
+    }
+
+    fn names_changed(&self, id: InodeId) {
+        if let Some(notifier) = self.notifier.get() {
+            // A kernel that does not know it was promised no name for any time.
+            let _ = notifier.increment_epoch();
+        }
+        // Attributes, and a listing that the kernel keeps.
+        self.contents_changed(id);
     }
 }

@@ -30,7 +30,7 @@ impl Filesystem for Bridge {
     fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
         self.operations.count(Operation::Lookup);
         let entry = self.client.lookup(&self.caller(context), inode(parent), name)?;
-        Ok(convert::entry(&entry))
+        Ok(self.entry(convert::entry(&entry)))
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
@@ -79,7 +79,7 @@ impl Filesystem for Bridge {
         let made = self
             .client
             .symlink(&self.caller(context), inode(parent), name, target)?;
-        Ok(convert::found(&made))
+        Ok(self.found(&made))
     }
 
     fn mknod(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
@@ -87,18 +87,13 @@ impl Filesystem for Bridge {
         let caller = self.caller(context);
         let parent = inode(parent);
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
-            return Ok(convert::found(&self.client.make_file(
-                &caller,
-                parent,
-                name,
-                new.mode & 0o7777,
-            )?));
+            return Ok(self.found(&self.client.make_file(&caller, parent, name, new.mode & 0o7777)?));
         }
         let node = convert::node(new).ok_or(Errno::INVAL)?;
         let made = self
             .client
             .mknod(&caller, parent, name, node, new.mode & 0o7777)?;
-        Ok(convert::found(&made))
+        Ok(self.found(&made))
     }
 
     fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry, Errno> {
@@ -106,7 +101,7 @@ impl Filesystem for Bridge {
         let made = self
             .client
             .mkdir(&self.caller(context), inode(parent), name, mode & 0o7777)?;
-        Ok(convert::found(&made))
+        Ok(self.found(&made))
     }
 
     fn unlink(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
@@ -148,7 +143,7 @@ impl Filesystem for Bridge {
         let made = self
             .client
             .link(&self.caller(context), inode(node), inode(parent), name)?;
-        Ok(convert::found(&made))
+        Ok(self.found(&made))
     }
 
     fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
@@ -174,7 +169,7 @@ impl Filesystem for Bridge {
         let (made, opened) = self
             .client
             .create(&caller, inode(parent), name, create.mode & 0o7777, flags)?;
-        let entry = convert::found(&made);
+        let entry = self.found(&made);
         Ok((entry, self.opened(entry.node, opened)))
     }
 
@@ -280,7 +275,7 @@ impl Filesystem for Bridge {
         let directory = self.directories.get(fh)?;
         let cookie = directory.offsets.cookie(offset)?;
         let plus = listing.is_plus();
-        let mut tell = |entry: &DirEntry<'_>| tell(&directory, listing, entry);
+        let mut tell = |entry: &DirEntry<'_>| self.tell(&directory, listing, entry);
         self.client
             .readdir(&self.caller(context), &directory.open, cookie, plus, &mut tell)
     }
@@ -300,17 +295,19 @@ impl Filesystem for Bridge {
     }
 }
 
-fn tell(directory: &Directory, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
-    let name = Name {
-        name: entry.name,
-        inode: entry.fileid,
-        next: directory.offsets.offset(entry.cookie),
-        mode: entry.kind.map_or(0, convert::type_bits),
-    };
-    let object = entry.found.as_ref().map(convert::found);
-    if listing.push(&name, object.as_ref()) {
-        Listener::Took
-    } else {
-        Listener::Full
+impl Bridge {
+    fn tell(&self, directory: &Directory, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
+        let name = Name {
+            name: entry.name,
+            inode: entry.fileid,
+            next: directory.offsets.offset(entry.cookie),
+            mode: entry.kind.map_or(0, convert::type_bits),
+        };
+        let object = entry.found.as_ref().map(|found| self.found(found));
+        if listing.push(&name, object.as_ref()) {
+            Listener::Took
+        } else {
+            Listener::Full
+        }
     }
 }

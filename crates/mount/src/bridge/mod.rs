@@ -14,11 +14,13 @@ mod offsets;
 mod operations;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use curt_client::caller::CallerTable;
-use curt_client::{Caller, Client, DataState, InodeId, OpenDirectory, OpenFile};
-use curt_fuse::{Context, NodeId, Notifier, Opened, open_reply};
+use curt_client::{Caller, Client, DataState, Found, InodeId, OpenDirectory, OpenFile};
+use curt_fuse::{Context, Entry, Negotiated, NodeId, Notifier, Opened, open_reply};
 
 pub use changes::Changes;
 pub use interruption::Cancel;
@@ -35,6 +37,8 @@ pub struct Bridge {
     files: Handles<OpenFile>,
     directories: Handles<Directory>,
     notifier: OnceLock<Notifier>,
+    /// The kernel may keep names for a time: it can be told when they are void.
+    keeps_names: AtomicBool,
     operations: Operations,
 }
 
@@ -55,6 +59,7 @@ impl Bridge {
             files: Handles::default(),
             directories: Handles::default(),
             notifier: OnceLock::new(),
+            keeps_names: AtomicBool::new(false),
             operations: Operations::default(),
         }
     }
@@ -63,6 +68,27 @@ impl Bridge {
     pub fn set_notifier(&self, notifier: Notifier) {
         // A second session of one bridge does not exist.
         let _ = self.notifier.set(notifier);
+    }
+
+    /// Takes note of what was agreed upon with the kernel. Until then no name is promised for any time.
+    pub fn set_negotiated(&self, negotiated: Negotiated) {
+        // Relaxed: whoever reads the old value promises less.
+        self.keeps_names.store(negotiated.has_epochs(), Ordering::Relaxed);
+    }
+
+    /// An entry, promised for no longer than it can be taken back.
+    fn entry(&self, entry: Entry) -> Entry {
+        if self.keeps_names.load(Ordering::Relaxed) {
+            return entry;
+        }
+        Entry {
+            entry_valid: Duration::ZERO,
+            ..entry
+        }
+    }
+
+    fn found(&self, found: &Found) -> Entry {
+        self.entry(convert::found(found))
     }
 
     /// How often the kernel asked, by operation.

@@ -162,6 +162,7 @@ impl Live {
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
         let session = start_session(device, bridge, &settings).inspect_err(|_| ending::detach(&mount))?;
+        bridge.set_negotiated(session.negotiated());
         changes
             .tell(session.notifier())
             .map_err(|error| system("no thread", error))?;

@@ -1,0 +1,86 @@
+//! Names that the kernel keeps: for as long as this client believes them itself, and not longer.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::network::Network;
+use curt_tests::process::{self, until};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How often the kernel asked for a name.
+fn lookups(network: &Network, mount: &Path) -> Result<u64> {
+    let text = process::run(
+        network
+            .command(program("curt")?)
+            .args(["stat", "--json"])
+            .arg(mount),
+        MINUTE,
+    )?;
+    let value: serde_json::Value = serde_json::from_str(&text)?;
+    find(&value, "fuse")
+        .and_then(|fuse| find(fuse, "LOOKUP"))
+        .and_then(serde_json::Value::as_u64)
+        .with_context(|| text.clone())
+}
+
+fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
+    match value {
+        serde_json::Value::Object(fields) => fields
+            .get(key)
+            .or_else(|| fields.values().find_map(|field| find(field, key))),
+        serde_json::Value::Array(items) => items.iter().find_map(|item| find(item, key)),
+        _ => None,
+    }
+}
+
+fn exists(network: &Network, path: &Path) -> Result<bool> {
+    let status = process::finish(network.command("test").arg("-e").arg(path), MINUTE)?.0;
+    Ok(status.success())
+}
+
+#[test]
+fn what_a_listing_shows_is_there_although_the_kernel_knew_it_as_missing() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
+    let server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},noaccesscheck,actimeo=600", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let seen = mount.directory().join("name");
+    until("the kernel keeps the missing name", MINUTE, || {
+        ensure!(!exists(&network, &seen)?);
+        let before = lookups(&network, mount.directory())?;
+        ensure!(!exists(&network, &seen)?);
+        Ok((lookups(&network, mount.directory())? == before).then_some(()))
+    })?;
+    fs::write(export.join("name"), b"x")?;
+    ensure!(!exists(&network, &seen)?, "nobody has asked the server");
+    let listed = process::run(network.command("ls").arg(mount.directory()), MINUTE)?;
+    ensure!(listed.contains("name"), "opening a directory asks: {listed:?}");
+    ensure!(
+        exists(&network, &seen)?,
+        "it was listed and is said to be missing"
+    );
+    mount.unmount()
+}
+
+#[test]
+fn without_noaccesscheck_every_name_is_asked_of_the_daemon() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::write(export.join("name"), b"x")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},actimeo=600", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let before = lookups(&network, mount.directory())?;
+    for _ in 0..10 {
+        ensure!(exists(&network, &mount.directory().join("name"))?);
+    }
+    ensure!(lookups(&network, mount.directory())? - before == 10);
+    mount.unmount()
+}
