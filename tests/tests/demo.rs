@@ -67,7 +67,10 @@ fn demo_makes_its_tree_and_shows_what_is_spared_within_90_seconds() -> Result<()
     let (output, chart) = demo(&network, "$DEMO", &top)?;
     ensure!(!output.contains("No FUSE mount"), "{output}");
     check(&output, &chart)?;
-    let left = network.shell("grep -c curt /proc/self/mountinfo || true; ls /run/curt", LIMIT)?;
+    let left = network.shell(
+        "grep -c fuse.curt /proc/self/mountinfo || true; ls /run/curt",
+        LIMIT,
+    )?;
     ensure!(left.trim() == "0", "it leaves something behind: {left}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::sys::end_with_parent;
@@ -68,10 +68,10 @@ impl Daemon {
         mut condition: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let waited = until(what, limit, || match self.child.try_wait()? {
-            Some(status) => bail!("{} ended: {status}", self.name),
+            Some(status) => bail!("{} ended with {status}", self.name),
             None => condition(),
         });
-        waited.map_err(|error| error.context(self.said()))
+        waited.map_err(|error| anyhow!("{error}; {}", self.said()))
     }
 
     /// Its process id.
@@ -89,7 +89,7 @@ impl Daemon {
         })?;
         if !status.success() {
             let said = self.said();
-            bail!("{} ended with {status}: {said}", self.name);
+            bail!("{} ended with {status}; {said}", self.name);
         }
         Ok(())
     }
@@ -100,9 +100,9 @@ impl Daemon {
         let _ = self.log.rewind().and_then(|()| self.log.read_to_end(&mut text));
         let text = String::from_utf8_lossy(&text);
         if text.trim().is_empty() {
-            format!("{} said nothing", self.name)
+            "it said nothing".to_owned()
         } else {
-            format!("{} said:\n{}", self.name, text.trim_end())
+            format!("it said:\n{}", text.trim_end())
         }
     }
 }
