@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, AskWhy, Freshness, Moment, Rights, access::decide_access, attributes::GetattrDecision,
+    AccessDecision, AskWhy, Moment, Rights, access::decide_access, attributes::GetattrDecision,
     attributes::decide_getattr,
 };
 use curt_proto::nfs3::Status;
@@ -16,23 +16,9 @@ use crate::{
     data::DataOwner,
     errno,
     identity::{Caller, InodeId},
-    inode::{Flight, Inode, Landed},
+    inode::{Inode, Landed},
     plan::v3,
 };
-
-/// Ends a flight however its request ends.
-struct Landing<'a> {
-    inode: &'a Inode,
-    flight: Arc<Flight>,
-    how: Landed,
-}
-
-impl Drop for Landing<'_> {
-    fn drop(&mut self) {
-        self.inode.facts().flight = None;
-        self.flight.end(self.how);
-    }
-}
 
 impl Client {
     /// The attributes of `id`; from memory where that is allowed.
@@ -101,49 +87,30 @@ impl Client {
     /// Asks for attributes, or waits for those that somebody else has asked for. To be followed by another decision: what
     /// came may still be too old for this operation.
     pub(crate) fn revalidate(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let joined = {
-            let now = self.core.now();
-            let options = self.core.options();
-            let mut facts = inode.facts();
-            if let Some(flight) = &facts.flight {
-                Some(Arc::clone(flight))
-            } else {
-                self.count(match facts.state.freshness(now, now, &options) {
-                    Freshness::Unknown => ClientCounter::AttrInvalidated,
-                    Freshness::Expired | Freshness::Fresh | Freshness::Confirmed => {
-                        ClientCounter::AttrExpired
+        let mut departure = match self.flights.join(inode.id()) {
+            Ok(flight) => {
+                self.count(ClientCounter::AttrShared);
+                return match flight.wait(&asked.interrupt) {
+                    Some(Landed::Anyhow) => Ok(()),
+                    Some(Landed::Silent) => {
+                        self.be_content(asked);
+                        Ok(())
                     }
-                });
-                facts.flight = Some(Arc::default());
-                None
+                    None => Err(Errno::INTR),
+                };
             }
+            Err(departure) => departure,
         };
-        if let Some(flight) = joined {
-            self.count(ClientCounter::AttrShared);
-            return match flight.wait(&asked.interrupt) {
-                Some(Landed::Anyhow) => Ok(()),
-                Some(Landed::Silent) => {
-                    self.be_content(asked);
-                    Ok(())
-                }
-                None => Err(Errno::INTR),
-            };
-        }
-        let flight = inode.facts().flight.clone().unwrap_or_default();
-        let mut landing = Landing {
-            inode,
-            flight,
-            how: Landed::Anyhow,
-        };
-        let is_known = inode.facts().state.facts().is_some();
-        if !is_known {
+        if inode.facts().state.facts().is_none() {
+            self.count(ClientCounter::AttrInvalidated);
             return self.ask_attributes(asked, inode);
         }
+        self.count(ClientCounter::AttrExpired);
         if self
             .patiently(asked, |asked| self.ask_attributes(asked, inode))?
             .is_none()
         {
-            landing.how = Landed::Silent;
+            departure.landed = Landed::Silent;
         }
         Ok(())
     }

@@ -5,7 +5,6 @@
 
 use std::{
     cell::Cell,
-    collections::HashMap,
     fmt,
     sync::{
         Arc,
@@ -28,8 +27,9 @@ use crate::{
     credentials::{Identities, Identity},
     data::DataPlane,
     errno,
+    held::HeldInodes,
     identity::{Caller, InodeId},
-    inode::Inode,
+    inode::{Flights, Inode},
     names::DentryCache,
     patience::Patience,
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
@@ -63,12 +63,9 @@ pub struct Client {
     pub(crate) listed_names: Arc<AtomicUsize>,
     /// `softreval`.
     pub(crate) patience: Option<Arc<Patience>>,
-    held: Mutex<HashMap<InodeId, Held>>,
-}
-
-struct Held {
-    inode: Arc<Inode>,
-    lookups: u64,
+    /// Requests for attributes that others may wait for.
+    pub(crate) flights: Flights,
+    held: HeldInodes,
 }
 
 /// How often an operation decides anew before it is given up.
@@ -82,16 +79,23 @@ pub(crate) struct Asked {
     pub(crate) identity: Arc<Identity>,
     pub(crate) interrupt: Interrupt,
     pub(crate) began: Moment,
+    /// When the server's present life was noticed.
+    server_since: Moment,
     /// The server was silent for as long as `softreval` waits: what is remembered has to do.
     pub(crate) is_content: Cell<bool>,
 }
 
 impl Asked {
+    pub(crate) fn server_since(&self) -> Moment {
+        self.server_since
+    }
+
     pub(crate) fn new(identity: Arc<Identity>, interrupt: Interrupt, began: Moment) -> Self {
         Self {
             identity,
             interrupt,
             began,
+            server_since: Moment::default(),
             is_content: Cell::new(false),
         }
     }
@@ -165,13 +169,8 @@ impl Client {
         });
         let inode = core.registry.inode(&core, &root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
-        let held = HashMap::from([(
-            inode.id(),
-            Held {
-                inode: Arc::clone(&inode),
-                lookups: 1,
-            },
-        )]);
+        let held = HeldInodes::default();
+        held.hold(&inode);
         Ok(Self {
             names: DentryCache::new(behaviour.limits, counters),
             root: inode,
@@ -181,7 +180,8 @@ impl Client {
             silly_names: AtomicU64::new(0),
             listed_names: Arc::default(),
             patience,
-            held: Mutex::new(held),
+            flights: Flights::default(),
+            held,
             core,
         })
     }
@@ -194,17 +194,10 @@ impl Client {
 
     /// Gives back `lookups` look-ups of `id`: after the last one its number may not be used any more. The root stays.
     pub fn forget(&self, id: InodeId, lookups: u64) {
-        let mut held = self.held.lock();
-        let Some(entry) = held.get_mut(&id) else { return };
-        entry.lookups = entry.lookups.saturating_sub(lookups);
-        let gone = if entry.lookups == 0 && id != self.root.id() {
-            held.remove(&id)
-        } else {
-            None
-        };
-        drop(held);
-        // Only now: an inode that goes has locks of its own to take.
-        drop(gone);
+        if id != self.root.id() {
+            let gone = self.held.release(id, lookups);
+            drop(gone);
+        }
     }
 
     /// The options in force.
@@ -278,7 +271,10 @@ impl Client {
 
     pub(crate) fn asked(&self, caller: &Caller) -> Asked {
         let identity = self.core.identities.of(caller);
-        Asked::new(identity, caller.interrupt.clone(), self.core.now())
+        Asked {
+            server_since: self.core.server_since(),
+            ..Asked::new(identity, caller.interrupt.clone(), self.core.now())
+        }
     }
 
     /// The inode that somebody holds a look-up of.
@@ -286,11 +282,7 @@ impl Client {
         if id == self.root.id() {
             return Ok(Arc::clone(&self.root));
         }
-        self.held
-            .lock()
-            .get(&id)
-            .map(|held| Arc::clone(&held.inode))
-            .ok_or(Errno::STALE)
+        self.held.find(id).ok_or(Errno::STALE)
     }
 
     /// The same, if it can be a directory.
@@ -305,12 +297,7 @@ impl Client {
 
     /// Somebody is given a look-up of `inode`.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) {
-        let mut held = self.held.lock();
-        let entry = held.entry(inode.id()).or_insert_with(|| Held {
-            inode: Arc::clone(inode),
-            lookups: 0,
-        });
-        entry.lookups += 1;
+        self.held.hold(inode);
     }
 
     pub(crate) fn count(&self, counter: ClientCounter) {

@@ -137,7 +137,10 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
             panic!("{name}")
         };
         client.access(&me, found.id, 4).unwrap();
-        client.forget(found.id, 1);
+        // A kernel holds look-ups of all that it knows; of the first it does not any more, and they go.
+        if number < 1000 {
+            client.forget(found.id, 1);
+        }
     }
     let (objects, present, _) = client.known();
     assert_eq!((objects as u64, present as u64), (NAMES + 1, NAMES));

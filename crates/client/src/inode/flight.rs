@@ -2,10 +2,15 @@
 //!
 //! Owns the waiting. Must not know what is asked.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use curt_rpc::client::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex};
+
+use crate::identity::InodeId;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +28,47 @@ pub(crate) struct Flight {
     changed: Condvar,
 }
 
+/// The requests under way of a mount, by inode. Few at a time, so none takes room in an inode.
+#[derive(Debug, Default)]
+pub(crate) struct Flights(Mutex<HashMap<InodeId, Arc<Flight>>>);
+
+/// A request that its asker has to send, and others may wait for. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Departure<'a> {
+    flights: &'a Flights,
+    id: InodeId,
+    flight: Arc<Flight>,
+    pub(crate) landed: Landed,
+}
+
+impl Flights {
+    /// Joins the request about `id` that is under way, or begins one.
+    pub(crate) fn join(&self, id: InodeId) -> Result<Arc<Flight>, Departure<'_>> {
+        match self.0.lock().entry(id) {
+            Entry::Occupied(flight) => Ok(Arc::clone(flight.get())),
+            Entry::Vacant(place) => {
+                let flight = Arc::clone(place.insert(Arc::default()));
+                Err(Departure {
+                    flights: self,
+                    id,
+                    flight,
+                    landed: Landed::Anyhow,
+                })
+            }
+        }
+    }
+}
+
+impl Drop for Departure<'_> {
+    fn drop(&mut self) {
+        self.flights.0.lock().remove(&self.id);
+        self.flight.end(self.landed);
+    }
+}
+
 impl Flight {
     /// It ended.
-    pub(crate) fn end(&self, landed: Landed) {
+    fn end(&self, landed: Landed) {
         *self.ended.lock() = Some(landed);
         self.changed.notify_all();
     }

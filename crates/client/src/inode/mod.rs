@@ -22,7 +22,7 @@ use std::{
 
 use curt_policy::{
     Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Freshness, Moment, Mutation,
-    ObjectKind, Report, Rights, access, access::AccessView, attributes::decide_getattr,
+    ObjectKind, Report, Rights, access, access::AccessView, attributes::{across_restart, decide_getattr},
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
@@ -352,7 +352,14 @@ impl Inode {
 impl InodeFacts {
     /// How good the attributes are for an operation of `asked`.
     pub(crate) fn freshness(&self, asked: &Asked, now: Moment, options: &CacheOptions) -> Freshness {
-        match self.state.freshness(asked.began, now, options) {
+        let freshness = self.state.freshness(asked.began, now, options);
+        let is_directory = matches!(self.kept, Kept::Directory(_));
+        let freshness = if is_directory {
+            across_restart(freshness, self.state.sent_at(), asked.server_since())
+        } else {
+            freshness
+        };
+        match freshness {
             // A silent server has been asked for long enough.
             Freshness::Expired | Freshness::Fresh if asked.is_content.get() => Freshness::Confirmed,
             freshness => freshness,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use curt_proto::nfs3::FileHandle;
+use curt_proto::nfs3::{FileHandle, WriteVerifier};
 
 use super::Inode;
 use crate::{
@@ -38,6 +38,10 @@ impl DataOwner for Inode {
 
     fn absorb_write(&self, wcc: &Wcc, sent_at: Instant) {
         let _ = self.end_mutation(wcc, self.core.moment(sent_at));
+    }
+
+    fn note_verifier(&self, verifier: WriteVerifier) {
+        self.core.note_verifier(verifier);
     }
 
     fn label(&self) -> String {

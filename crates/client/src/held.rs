@@ -1,0 +1,52 @@
+//! Look-ups that somebody holds: an inode's number is good as long as there are any.
+//!
+//! Owns the table from numbers to inodes. An entry takes 8 bytes, the count is in the inode: a kernel holds as many as there
+//! are names. Invariant: an inode is in the table exactly while its count is above 0.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+
+use crate::{identity::InodeId, inode::Inode};
+
+/// All inodes of a mount that somebody holds look-ups of.
+#[derive(Debug, Default)]
+pub(crate) struct HeldInodes {
+    hasher: RandomState,
+    inodes: Mutex<HashTable<Arc<Inode>>>,
+}
+
+impl HeldInodes {
+    /// The inode of this number.
+    pub(crate) fn find(&self, id: InodeId) -> Option<Arc<Inode>> {
+        let hash = self.hasher.hash_one(id);
+        self.inodes
+            .lock()
+            .find(hash, |inode| inode.id() == id)
+            .map(Arc::clone)
+    }
+
+    /// Somebody is given a look-up.
+    pub(crate) fn hold(&self, inode: &Arc<Inode>) {
+        let hash = self.hasher.hash_one(inode.id());
+        let mut inodes = self.inodes.lock();
+        if inode.add_lookup() == 1 {
+            inodes.insert_unique(hash, Arc::clone(inode), |other| self.hasher.hash_one(other.id()));
+        }
+    }
+
+    /// Somebody gives back `lookups` of them. Returns the inode if those were the last.
+    pub(crate) fn release(&self, id: InodeId, lookups: u64) -> Option<Arc<Inode>> {
+        let hash = self.hasher.hash_one(id);
+        let mut inodes = self.inodes.lock();
+        let entry = inodes.find_entry(hash, |inode| inode.id() == id).ok()?;
+        if entry.get().remove_lookups(lookups) > 0 {
+            return None;
+        }
+        Some(entry.remove().0)
+    }
+}
