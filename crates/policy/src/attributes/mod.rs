@@ -35,6 +35,17 @@ pub enum Freshness {
     Unknown,
 }
 
+/// What becomes of a directory's freshness when the server has begun a new life since (N8): names are kept, but each directory
+/// is asked about once before any is served. `sent_at` is when the request for its attributes was sent, `server_since` when
+/// the new life was noticed.
+#[must_use]
+pub fn across_restart(freshness: Freshness, sent_at: Option<Moment>, server_since: Moment) -> Freshness {
+    match freshness {
+        Freshness::Fresh if sent_at.is_none_or(|sent_at| sent_at < server_since) => Freshness::Expired,
+        Freshness::Confirmed | Freshness::Fresh | Freshness::Expired | Freshness::Unknown => freshness,
+    }
+}
+
 /// Attributes in a reply to a request that changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {

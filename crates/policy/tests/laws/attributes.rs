@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use curt_policy::{
     Absorbed, AttributeState, CacheOptions, Facts, Freshness, Interval, Moment, Mutation, ObjectKind, Report,
-    attributes::{GetattrDecision, STEPS_MAX, decide_getattr},
+    attributes::{GetattrDecision, STEPS_MAX, across_restart, decide_getattr},
 };
 
 use crate::cases::{before, file, for_each_case, stamp};
@@ -52,6 +52,19 @@ fn stat_is_served_from_fresh_attributes_and_never_under_noac_or_over_unsent_data
             (false, false) => GetattrDecision::Revalidate,
         };
         assert_eq!(decide_getattr(attributes, unsent, &options), wanted);
+    });
+}
+
+/// N8.
+#[test]
+fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
+    for_each_case(|case| {
+        let freshness = case.freshness();
+        let sent_at = case.pick(&[None, Some(at(9)), Some(at(10)), Some(at(11))]);
+        let across = across_restart(freshness, sent_at, at(10));
+        let before = sent_at.is_none_or(|sent_at| sent_at < at(10));
+        let wanted = if freshness == Freshness::Fresh && before { Freshness::Expired } else { freshness };
+        assert_eq!(across, wanted);
     });
 }
 
