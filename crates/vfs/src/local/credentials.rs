@@ -268,10 +268,7 @@ mod tests {
     fn modes_are_the_clients_and_the_umask_of_other_threads_stays() {
         std::thread::scope(|scope| {
             let before = rustix::process::umask(Mode::from_raw_mode(0o027));
-            let own = (
-                geteuid().as_raw(),
-                getegid().as_raw(),
-            );
+            let own = (geteuid().as_raw(), getegid().as_raw());
             let worker = scope.spawn(move || {
                 let identity = Identity::Fixed {
                     uid: own.0,
