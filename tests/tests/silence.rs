@@ -314,6 +314,31 @@ fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
 }
 
 #[test]
+fn after_sigkill_of_the_daemon_the_mount_says_enotconn_and_what_was_synced_is_there() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, LASTING)?;
+    let file = scene.mounted("synced");
+    scene.run(&[
+        "dd",
+        "if=/dev/zero",
+        &format!("of={file}"),
+        "bs=64K",
+        "count=3",
+        "conv=fsync",
+    ])?;
+    scene.mount.process().signal(Signal::KILL)?;
+    let _ = scene.mount.process().wait(MINUTE)?;
+    let (status, _, errors) = process::finish(scene.network.command("cat").arg(&file), MINUTE)?;
+    ensure!(
+        !status.success() && errors.contains("Transport endpoint is not connected"),
+        "{errors}"
+    );
+    let target = scene.mounted("");
+    scene.run(&["umount", target.trim_end_matches('/')])?;
+    ensure!(fs::metadata(scene.export.join("synced"))?.len() == 3 * 65_536);
+    Ok(())
+}
+
+#[test]
 fn growth_and_shrinking_by_others_is_seen_at_open() -> Result<()> {
     for options in ["actimeo=60", "actimeo=60,noaccesscheck"] {
         let network = Network::new()?;
