@@ -10,6 +10,7 @@ use std::{
 };
 
 use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime};
+use curt_proto::nfs3::WriteVerifier;
 use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
 
@@ -36,7 +37,15 @@ pub(crate) struct Core {
     start: Instant,
     options: RwLock<CacheOptions>,
     server_clocks: Mutex<HashMap<u64, ServerClock>>,
+    server_life: Mutex<ServerLife>,
     time_step: Duration,
+}
+
+/// By which lives of the server are told apart.
+#[derive(Debug, Default)]
+struct ServerLife {
+    verifier: Option<WriteVerifier>,
+    since: Moment,
 }
 
 /// What a [`Core`] is made of.
@@ -70,6 +79,7 @@ impl Core {
             clock: parts.clock,
             options: RwLock::new(parts.options),
             server_clocks: Mutex::default(),
+            server_life: Mutex::default(),
             time_step: parts.time_step,
         })
     }
@@ -126,6 +136,21 @@ impl Core {
     /// A name was found that was known to be missing under the same stamp.
     pub(crate) fn proven_coarse(&self, fsid: u64) {
         self.with_clock(fsid, ServerClock::proven_coarse);
+    }
+
+    /// A reply carried this write verifier; another one than before is another life of the server.
+    pub(crate) fn note_verifier(&self, verifier: WriteVerifier) {
+        let now = self.now();
+        let mut life = self.server_life.lock();
+        if life.verifier.is_some_and(|known| known != verifier) {
+            life.since = now;
+        }
+        life.verifier = Some(verifier);
+    }
+
+    /// When the server's present life was noticed.
+    pub(crate) fn server_since(&self) -> Moment {
+        self.server_life.lock().since
     }
 
     fn with_clock(&self, fsid: u64, learn: impl FnOnce(&mut ServerClock)) {

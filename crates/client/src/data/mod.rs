@@ -31,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::{FileHandle, Status};
+use curt_proto::nfs3::{FileHandle, Status, WriteVerifier};
 use curt_rpc::client::CallError;
 
 use crate::plan::{Attributes, Wcc};
@@ -62,6 +62,9 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// Takes the wcc data of a WRITE; empty ones if no reply came or it had none. WRITEs of one file are in flight together, and
     /// their replies come in any order.
     fn absorb_write(&self, wcc: &Wcc, sent_at: Instant);
+
+    /// A WRITE's or COMMIT's reply carried this verifier.
+    fn note_verifier(&self, _: WriteVerifier) {}
 
     /// How a log line names it.
     fn label(&self) -> String;

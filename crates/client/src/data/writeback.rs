@@ -195,6 +195,7 @@ impl DataPlane {
             state.flights.remove(&flight);
         }
         drop(state);
+        owner.note_verifier(written.verifier);
         self.admit(owner, clean, number);
     }
 
@@ -269,6 +270,7 @@ impl DataPlane {
             state.wants.commit_through = all;
         }
         drop(state);
+        owner.note_verifier(verifier);
         self.admit(owner, clean, number);
         if lost > 0 {
             self.counters.add(ClientCounter::WriteResent, lost);

@@ -11,6 +11,7 @@ mod mutations;
 mod names;
 mod opens;
 mod pairs;
+mod restarts;
 mod silence;
 mod trouble;
 mod world;

@@ -95,6 +95,8 @@ impl Observer for Told {
 
 pub(crate) struct World {
     pub(crate) clock: Arc<Scripted>,
+    /// The tree that is served, for what goes wrong there.
+    pub(crate) vfs: Arc<MemoryVfs>,
     service: Arc<NfsService>,
     root: FileHandle,
 }
@@ -140,7 +142,7 @@ impl World {
         let vfs = Arc::new(make(options));
         let export = ExportDefinition {
             path: b"/".to_vec(),
-            vfs,
+            vfs: Arc::<MemoryVfs>::clone(&vfs),
             rules,
         };
         let setup = Setup {
@@ -150,7 +152,7 @@ impl World {
         };
         let service = Arc::new(NfsService::new(setup).unwrap());
         let root = root_handle(&service);
-        Self { clock, service, root }
+        Self { clock, vfs, service, root }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {

@@ -1,0 +1,44 @@
+//! Another life of the server.
+
+use curt_policy::CacheOptions;
+use curt_vfs::{Error, FaultPoint};
+use rustix::io::Errno;
+
+use crate::world::{World, root};
+
+#[test]
+fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_are_kept() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let top = mounted.client.root();
+    let directory = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap().id;
+    mounted.put(&root(), directory, "there", 0o644, b"x");
+    mounted.teach_time(&world);
+    let look = || {
+        assert!(mounted.lookup(&root(), directory, "there").is_ok());
+        assert!(mounted.lookup(&root(), directory, "missing").is_err());
+        mounted.sent()
+    };
+    look();
+    assert_eq!(look(), "", "all is known");
+    // The server says by its verifier that it may have lost something, as it does when it begins again.
+    world.vfs.fail_next(FaultPoint::Commit, Error::Lost(Errno::IO), 1);
+    let flags = curt_client::OpenFlags::writing();
+    let (_, opened) = mounted
+        .client
+        .create(&root(), top, b"large", 0o644, flags)
+        .unwrap();
+    mounted
+        .client
+        .write(&root(), &opened.file, 0, &[1; 3 << 20])
+        .unwrap();
+    let _ = mounted.client.close(&root(), &opened.file);
+    mounted.put(&root(), top, "after", 0o644, b"x");
+    mounted.sent();
+    assert_eq!(
+        look(),
+        "GETATTR 1",
+        "the directory is asked about, the names are not"
+    );
+    assert_eq!(look(), "");
+}
