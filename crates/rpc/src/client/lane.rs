@@ -113,8 +113,8 @@ impl Lane {
                 Instant::now() + PAUSE_MAX
             };
             drop(state);
-            let over = !waiter.park(retry_at.min(timer.deadline()));
-            if over && timer.due(Instant::now()) == Due::Patience {
+            waiter.park(retry_at.min(timer.deadline()));
+            if timer.due(Instant::now()) == Due::Patience {
                 shared.activity.missed(timer.patience());
                 if !patient {
                     forget(&mut self.state.lock().waiters, waiter);

@@ -93,30 +93,40 @@ impl<'a> Turn<'a> {
     /// Sends the call and waits for the reply. `patient`: never [`End::Expired`].
     pub(super) fn run(&mut self, timer: &mut Timer, patient: bool) -> End {
         loop {
-            let step = self.look(&mut self.connection.lock());
-            let expired = match step {
+            let next = match self.look(&mut self.connection.lock()) {
+                Ok(next) => next,
                 Err(end) => return end,
-                Ok(Next::Write) => {
-                    self.write();
-                    false
-                }
-                Ok(Next::Poll) => self.poll(timer.deadline()),
-                Ok(Next::Park) => !self.waiter.park(timer.deadline()),
             };
-            if expired {
-                match timer.due(Instant::now()) {
-                    Due::Nothing => {}
-                    Due::Retry => self.retry(),
-                    Due::Patience => {
-                        self.connection.activity().missed(timer.patience());
-                        if !patient {
-                            return End::Expired;
-                        }
-                        self.retry();
-                    }
+            // Asked each time: whoever reads for others may have something to do beyond its own deadline.
+            if Instant::now() >= timer.deadline() {
+                self.waiter.stay();
+                if self.is_given_up(timer, patient) {
+                    return End::Expired;
                 }
+                continue;
+            }
+            match next {
+                Next::Write => self.write(),
+                Next::Poll => self.poll(timer.deadline()),
+                Next::Park => self.waiter.park(timer.deadline()),
             }
         }
+    }
+
+    /// Does what is due when a call waited so long; whether that is nothing any more.
+    fn is_given_up(&mut self, timer: &mut Timer, patient: bool) -> bool {
+        match timer.due(Instant::now()) {
+            Due::Nothing => {}
+            Due::Retry => self.retry(),
+            Due::Patience => {
+                self.connection.activity().missed(timer.patience());
+                if !patient {
+                    return true;
+                }
+                self.retry();
+            }
+        }
+        false
     }
 
     /// Is it over? If not, takes the roles that are free, and says how to wait.
@@ -215,12 +225,11 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Waits for the socket; `true` if the deadline was over first.
-    fn poll(&mut self, deadline: Instant) -> bool {
+    /// Waits for the socket, and serves it.
+    fn poll(&mut self, deadline: Instant) {
         // A last look, now that `raise` will ring the bell.
         if self.interrupt.is_raised() {
-            self.waiter.stay();
-            return false;
+            return self.waiter.stay();
         }
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, self.inbox.is_some());
@@ -234,7 +243,6 @@ impl<'a> Turn<'a> {
             }
             self.write();
         }
-        polled == Polled::Expired
     }
 
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so only a server that

@@ -36,10 +36,8 @@ pub(super) struct Bell(OwnedFd);
 pub(super) enum Polled {
     /// The socket is ready for something of what was asked, or has an error.
     Ready,
-    /// The bell rang.
+    /// The bell rang, or the deadline is over.
     Woken,
-    /// The deadline is over.
-    Expired,
 }
 
 thread_local! {
@@ -64,14 +62,13 @@ impl Waiter {
         let outcome = rustix::event::poll(&mut fds, Some(&left));
         self.stay();
         match outcome {
-            Ok(0) => Polled::Expired,
-            Ok(_) if !fds[0].revents().is_empty() => Polled::Ready,
-            Ok(_) => {
+            Ok(count) if count > 0 && !fds[0].revents().is_empty() => Polled::Ready,
+            Ok(count) if count > 0 => {
                 bell.silence();
                 Polled::Woken
             }
-            // A signal, or memory that ran out for a moment: look again.
-            Err(_) => Polled::Woken,
+            // The deadline, a signal, or memory that ran out for a moment: look again.
+            Ok(_) | Err(_) => Polled::Woken,
         }
     }
 
@@ -80,14 +77,9 @@ impl Waiter {
         *self.place.lock() = Place::Parked;
     }
 
-    /// Waits to be woken; a wake-up since the last wait counts. `false` once the deadline is over.
-    pub(super) fn park(&self, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        thread::park_timeout(left);
-        true
+    /// Waits to be woken, or for the deadline; a wake-up since the last wait counts.
+    pub(super) fn park(&self, deadline: Instant) {
+        thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -268,6 +268,45 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
 }
 
 #[test]
+fn a_soft_call_ends_in_time_although_it_reads_for_others() {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while let Some(record) = read_record(&mut stream) {
+            if Call::decode(&record).unwrap().arguments != [1; 4] && stream.write_all(&echo(&record)).is_err()
+            {
+                return;
+            }
+        }
+    });
+    let mut options = options(address);
+    options.timeout = Duration::from_millis(100);
+    options.retrans = 1;
+    options.hardness = Hardness::Soft;
+    let transport = transport(options);
+    let over = Interrupt::new();
+    thread::scope(|scope| {
+        let busy: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| while call_with(&transport, &[2; 4], &[], &over).is_ok() {}))
+            .collect();
+        for _ in 0..4 {
+            let started = Instant::now();
+            let error = call(&transport, &[1; 4]).unwrap_err();
+            assert_eq!(error, CallError::TimedOut { softerr: false });
+            assert!(
+                started.elapsed() < Duration::from_secs(2),
+                "took {:?}",
+                started.elapsed()
+            );
+        }
+        over.raise();
+        for caller in busy {
+            caller.join().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_request_that_the_server_dropped_is_sent_again_on_the_same_connection() {
     let (listener, address) = listen();
     let dropped = Arc::new(Mutex::new(Vec::new()));
