@@ -63,7 +63,11 @@ fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
         let sent_at = case.pick(&[None, Some(at(9)), Some(at(10)), Some(at(11))]);
         let across = across_restart(freshness, sent_at, at(10));
         let before = sent_at.is_none_or(|sent_at| sent_at < at(10));
-        let wanted = if freshness == Freshness::Fresh && before { Freshness::Expired } else { freshness };
+        let wanted = if freshness == Freshness::Fresh && before {
+            Freshness::Expired
+        } else {
+            freshness
+        };
         assert_eq!(across, wanted);
     });
 }

@@ -20,6 +20,7 @@ const PAIR: Bounds = Bounds {
     threads: 1,
     operations: [3, 1],
     strangers: 0,
+    losses: 0,
     ticks: 0,
     prompt: false,
 };
@@ -27,6 +28,7 @@ const ALONE: Bounds = Bounds {
     threads: 1,
     operations: [3, 0],
     strangers: 2,
+    losses: 0,
     ticks: 3,
     prompt: true,
 };
@@ -34,6 +36,7 @@ const WIDE: Bounds = Bounds {
     threads: 2,
     operations: [3, 0],
     strangers: 1,
+    losses: 0,
     ticks: 0,
     prompt: false,
 };
@@ -82,6 +85,19 @@ fn by_default_only_a_name_changed_in_the_same_tick_after_our_own_change_can_be_m
         RacyGuard::Auto,
         &[(NOAC, PAIR), (SHORT, ALONE), (NOAC, WIDE)],
     );
+}
+
+/// Changes whose replies never come, and which the server may execute late.
+const LOSSY: Bounds = Bounds {
+    strangers: 0,
+    losses: 1,
+    ..WIDE
+};
+
+#[test]
+fn a_change_without_a_reply_leaves_no_name_that_is_older_than_it_may_be() {
+    holds(Grain::Fine, RacyGuard::Off, &[(NOAC, LOSSY), (SHORT, LOSSY)]);
+    holds(Grain::Coarse, RacyGuard::On, &[(NOAC, LOSSY)]);
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub(super) struct State {
     pub(super) server: Server,
     pub(super) clients: [Client; 2],
     pub(super) strangers: u8,
+    pub(super) losses: u8,
+    /// A change that its client gave up before the server executed it.
+    pub(super) orphan: Option<(usize, Request)>,
     pub(super) ticks: u8,
 }
 
@@ -99,12 +102,21 @@ pub(super) enum Step {
     Begin(usize, usize, Request, usize),
     Execute(usize, usize, Request),
     Receive(usize, usize, Request),
+    GiveUp(usize, usize, Request),
+    ExecuteOrphan(Request),
 }
 
 impl fmt::Debug for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Tick => write!(out, "10 ms pass"),
+            Self::GiveUp(client, thread, request) => {
+                write!(
+                    out,
+                    "client {client}.{thread} gives up waiting for the reply to {request:?}"
+                )
+            }
+            Self::ExecuteOrphan(request) => write!(out, "server executes {request:?} that was given up"),
             Self::Stranger(name) => write!(out, "a stranger makes or removes name {name}"),
             Self::Begin(client, thread, request, name) => {
                 write!(out, "client {client}.{thread} begins {request:?} of name {name}")

@@ -51,6 +51,8 @@ pub(super) struct Bounds {
     pub(super) operations: [u8; 2],
     /// Changes by strangers.
     pub(super) strangers: u8,
+    /// Changes whose replies are given up.
+    pub(super) losses: u8,
     /// Ticks that may pass.
     pub(super) ticks: u8,
     /// Requests reach the server at once; only replies take time.
@@ -84,6 +86,8 @@ impl World for Names {
             },
             clients: [client(), client()],
             strangers: 0,
+            losses: 0,
+            orphan: None,
             ticks: 0,
         }
     }
@@ -111,6 +115,14 @@ impl World for Names {
             next.change(STRANGER, WANTED, !there);
             each(Step::Stranger(WANTED), next, None);
         }
+        if let Some((name, request)) = state.orphan {
+            let mut next = moved(state);
+            next.orphan = None;
+            if next.server.is_there(name) != (request == Request::Create) {
+                next.change(STRANGER, name, request == Request::Create);
+            }
+            each(Step::ExecuteOrphan(request), next, None);
+        }
         for (client, thread) in [(0, 0), (0, 1), (1, 0)] {
             if client == 0 && thread >= self.bounds.threads {
                 continue;
@@ -121,11 +133,19 @@ impl World for Names {
                 }
                 Thread::Idle => {}
                 Thread::Waiting(call) => {
+                    self.give_up(
+                        state,
+                        (client, thread),
+                        *call,
+                        Some((call.name, call.request)),
+                        each,
+                    );
                     let mut next = moved(state);
                     self.execute(&mut next, client, thread, *call);
                     each(Step::Execute(client, thread, call.request), next, None);
                 }
                 Thread::Answered(call, reply) => {
+                    self.give_up(state, (client, thread), *call, None, each);
                     let mut next = moved(state);
                     next.clients[client].threads[thread] = Thread::Idle;
                     let wrong = self.receive(&mut next, client, thread, *call, *reply);
@@ -363,6 +383,39 @@ impl Names {
                 None
             }
         }
+    }
+
+    /// N5: the client does not learn whether its change was executed, nor whether it will be.
+    fn give_up(
+        &self,
+        state: &State,
+        (client, thread): (usize, usize),
+        call: Call,
+        orphan: Option<(usize, Request)>,
+        each: &mut dyn FnMut(Step, State, Option<String>),
+    ) {
+        let is_change = matches!(call.request, Request::Create | Request::Remove);
+        if !is_change || state.losses == self.bounds.losses || state.orphan.is_some() {
+            return;
+        }
+        let mut next = moved(state);
+        next.losses += 1;
+        next.orphan = orphan;
+        let received_at = next.time.moment();
+        let own = &mut next.clients[client];
+        own.threads[thread] = Thread::Idle;
+        let mutation = Mutation {
+            before: None,
+            after: None,
+            sent_at: call.sent_at,
+            received_at,
+        };
+        let absorbed = own.directory.absorb_mutation(mutation, &self.options());
+        let name = &mut own.names[call.name];
+        name.changes += 1;
+        name.entry = None;
+        let wrong = (absorbed.adopted || absorbed.stands).then(|| "no reply taught something".to_owned());
+        each(Step::GiveUp(client, thread, call.request), next, wrong);
     }
 
     pub(super) fn end_change(&self, own: &mut Client, call: Call, reply: Reply, received_at: Moment) {
