@@ -1,7 +1,8 @@
 //! mount(8), findmnt(8) and umount(8) with Curt's helper.
 
 use anyhow::{Result, ensure};
-use curt_tests::process;
+use curt_tests::curt::program;
+use curt_tests::process::{self, Running};
 
 use crate::host::{Host, SHORT, refuses_writes, with_ports};
 
@@ -195,4 +196,36 @@ fn without_a_table_nothing_is_written_and_another_namespace_can_be_mounted_in() 
         let left = host.shell("ls /run/curt 2>/dev/null | wc -l")?;
         Ok((left.trim() == "0").then_some(()))
     })
+}
+
+#[test]
+fn addresses_of_ipv6_stand_in_brackets() -> Result<()> {
+    let host = Host::new()?;
+    host.shell("ip link set lo up")?;
+    let state = host.network.make_directory("state6")?;
+    let mut command = host.network.command(program("curt")?);
+    command
+        .arg("serve")
+        .arg(&host.export)
+        .args(["--bind", "[::1]:2050", "--mount-port", "2050"]);
+    command
+        .args(["--insecure", "--squash", "none", "--state"])
+        .arg(state);
+    let serve = Running::start("curt serve", &mut command)?;
+    serve.wait_for("listening", SHORT)?;
+    let source = format!("[::1]:{}", host.export.display());
+    let ports = "port=2050,mountport=2050";
+    for options in [ports.to_owned(), format!("{ports},proto=tcp6")] {
+        let done = host.run(&["mount", "-t", "curt", "-o", &options, &source, host.target()])?;
+        ensure!(done.status == Some(0), "{done:?}");
+        ensure!(host.column(&[], "SOURCE")? == source);
+        ensure!(host.shell(&format!("cat {}", host.inside("hello")))? == "hello\n");
+        host.unmount()?;
+    }
+    let refused = host.run(&["mount.curt", "::1:/x", host.target(), "-o", ports])?;
+    ensure!(
+        refused.status == Some(1) && refused.text.contains("::1:/x"),
+        "{refused:?}"
+    );
+    Ok(())
 }

@@ -104,7 +104,7 @@ fn a_line_with_user_lets_anybody_mount_and_unmount() -> Result<()> {
             "{option} is not in {shown}"
         );
     }
-    let unmounted = host.run_as_user(&["fusermount3", "-u", host.target()])?;
+    let unmounted = host.run_as_user(&["umount", host.target()])?;
     ensure!(unmounted.status == Some(0), "{unmounted:?}");
     Ok(())
 }
