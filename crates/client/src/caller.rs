@@ -24,6 +24,10 @@ use crate::{environment::Clock, identity::Caller};
 /// How long a task's groups are believed.
 const BELIEVED: Duration = Duration::from_secs(1);
 
+/// How long a task's number is taken for that same task without looking. Numbers are given in turn, so one comes again only
+/// after all others were given; that takes longer than this by orders of magnitude.
+const SAME_TASK: Duration = Duration::from_millis(10);
+
 /// Tasks remembered at most.
 const TASKS_MAX: usize = 4096;
 
@@ -40,8 +44,6 @@ pub struct CallerTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Task {
     tid: u32,
-    /// Inode of `/proc/TID`: tells a task from an earlier one of the same number.
-    start: u64,
     uid: u32,
     gid: u32,
 }
@@ -49,7 +51,11 @@ struct Task {
 #[derive(Clone, Debug)]
 struct Remembered {
     groups: Arc<[u32]>,
+    /// Inode of `/proc/TID`: tells a task from an earlier one of the same number.
+    start: u64,
     read_at: Instant,
+    /// When the inode was last looked at.
+    seen_at: Instant,
 }
 
 impl CallerTable {
@@ -75,14 +81,36 @@ impl CallerTable {
     }
 
     fn groups(&self, tid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
+        if tid == 0 {
+            return Arc::default();
+        }
+        let task = Task { tid, uid, gid };
+        let now = self.clock.now();
+        let is_fresh = |known: &Remembered| now.saturating_duration_since(known.read_at) < BELIEVED;
+        let known = self
+            .tasks
+            .lock()
+            .get(&task)
+            .filter(|known| is_fresh(known))
+            .cloned();
+        if let Some(known) = &known
+            && now.saturating_duration_since(known.seen_at) < SAME_TASK
+        {
+            return Arc::clone(&known.groups);
+        }
         let Some(start) = start_of(tid) else {
             return Arc::default();
         };
-        let task = Task { tid, start, uid, gid };
-        let now = self.clock.now();
-        let is_fresh = |known: &Remembered| now.saturating_duration_since(known.read_at) < BELIEVED;
-        if let Some(known) = self.tasks.lock().get(&task).filter(|known| is_fresh(known)) {
-            return Arc::clone(&known.groups);
+        if let Some(known) = known.filter(|known| known.start == start) {
+            if let Some(kept) = self
+                .tasks
+                .lock()
+                .get_mut(&task)
+                .filter(|kept| kept.start == start)
+            {
+                kept.seen_at = now;
+            }
+            return known.groups;
         }
         let Some(groups) = read_groups(tid) else {
             tracing::debug!(tid, "groups cannot be read: the caller is its uid and gid alone");
@@ -99,7 +127,9 @@ impl CallerTable {
             task,
             Remembered {
                 groups: Arc::clone(&groups),
+                start,
                 read_at: now,
+                seen_at: now,
             },
         );
         groups
@@ -107,9 +137,6 @@ impl CallerTable {
 }
 
 fn start_of(tid: u32) -> Option<u64> {
-    if tid == 0 {
-        return None;
-    }
     rustix::fs::stat(format!("/proc/{tid}"))
         .ok()
         .map(|stat| stat.st_ino)
@@ -245,36 +272,25 @@ mod tests {
         let tid = std::process::id();
         let start = start_of(tid).unwrap();
         let planted: Arc<[u32]> = [77].into();
-        let remembered = Remembered {
-            groups: planted.clone(),
-            read_at: clock.now(),
-        };
-        let other = Remembered {
-            groups: [88].into(),
-            read_at: clock.now(),
-        };
-        table.tasks.lock().insert(
-            Task {
-                tid,
+        let plant = |uid, gid, groups: &Arc<[u32]>, start| {
+            let (read_at, seen_at) = (clock.now(), clock.now());
+            let groups = Arc::clone(groups);
+            let remembered = Remembered {
+                groups,
                 start,
-                uid: 1,
-                gid: 2,
-            },
-            remembered,
-        );
-        table.tasks.lock().insert(
-            Task {
-                tid,
-                start: start.wrapping_add(1),
-                uid: 3,
-                gid: 4,
-            },
-            other,
-        );
+                read_at,
+                seen_at,
+            };
+            table.tasks.lock().insert(Task { tid, uid, gid }, remembered);
+        };
+        plant(1, 2, &planted, start);
+        plant(3, 4, &planted, start.wrapping_add(1));
         let groups = |uid, gid| table.caller(tid, uid, gid, Interrupt::never()).groups;
-        clock.pause(BELIEVED - Duration::from_millis(1), &Interrupt::never());
+        clock.pause(SAME_TASK - Duration::from_millis(1), &Interrupt::never());
+        assert_eq!(groups(3, 4), planted, "nothing is looked at within 10 ms");
+        clock.pause(BELIEVED - SAME_TASK, &Interrupt::never());
         assert_eq!(groups(1, 2), planted);
-        assert_ne!(*groups(3, 4), [88]);
+        assert_ne!(groups(3, 4), planted);
         clock.pause(Duration::from_millis(1), &Interrupt::never());
         assert_ne!(groups(1, 2), planted);
     }
