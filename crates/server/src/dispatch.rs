@@ -34,6 +34,26 @@ pub struct Setup {
     pub counters: Arc<ServerCounters>,
 }
 
+/// Why a service cannot be made of a [`Setup`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// What it is to remember cannot be kept.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// No client could mount a path as long as this.
+    #[error("the path {path} has {length} bytes; the MOUNT protocol takes {limit}", limit = mount3::PATH_MAX)]
+    PathTooLong {
+        /// The export's path.
+        path: String,
+        /// How long it is.
+        length: usize,
+    },
+    /// Two exports with one path: clients could not tell them apart.
+    #[error("{0} is exported twice")]
+    Twice(String),
+}
+
 /// NFS version 3 with MOUNT versions 1 and 3, over any number of exports.
 pub struct NfsService {
     pub(crate) key: HandleKey,
@@ -47,25 +67,27 @@ impl NfsService {
     /// Gives exports and file systems their lasting numbers and begins a new life (a new write verifier).
     ///
     /// # Errors
-    /// [`StateError`].
-    pub fn new(setup: Setup) -> Result<Self, StateError> {
+    /// [`SetupError`].
+    pub fn new(setup: Setup) -> Result<Self, SetupError> {
         let Setup {
             state,
             exports,
             counters,
         } = setup;
-        let number = |definition: ExportDefinition| {
+        let mut numbered: Vec<Export> = Vec::new();
+        for definition in exports {
+            check_path(&definition.path)?;
             let id = state.export_id(&definition.path)?;
             let file_system = state.file_system_id(definition.vfs.identity())?;
-            Ok(Export::new(definition, id, file_system))
-        };
-        let exports = exports
-            .into_iter()
-            .map(number)
-            .collect::<Result<Vec<_>, StateError>>()?;
+            let export = Export::new(definition, id, file_system);
+            if numbered.iter().any(|other| other.is_at_the_path_of(&export)) {
+                return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
+            }
+            numbered.push(export);
+        }
         Ok(Self {
             key: state.handle_key(),
-            exports: Exports::new(exports),
+            exports: Exports::new(numbered),
             write_verifier: WriteVerifier::new(u64::from_ne_bytes(random()?)),
             clients: Clients::default(),
             counters,
@@ -164,4 +186,14 @@ impl Service for NfsService {
         }
         outcome
     }
+}
+
+fn check_path(path: &[u8]) -> Result<(), SetupError> {
+    if path.len() <= mount3::PATH_MAX {
+        return Ok(());
+    }
+    Err(SetupError::PathTooLong {
+        path: path.escape_ascii().to_string(),
+        length: path.len(),
+    })
 }

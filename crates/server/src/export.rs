@@ -93,6 +93,11 @@ impl Export {
         port_suits.then_some(&self.rules)
     }
 
+    /// Whether clients would name both alike.
+    pub(crate) fn is_at_the_path_of(&self, other: &Self) -> bool {
+        self.components == other.components
+    }
+
     pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }

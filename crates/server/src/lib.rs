@@ -19,7 +19,7 @@ mod status;
 mod v3;
 mod write_verifier;
 
-pub use dispatch::{MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup};
+pub use dispatch::{MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, SetupError};
 pub use export::{ExportDefinition, ExportRules, Squash};
 pub use loopback::{Loopback, Moment};
 pub use state::{State, StateError};

@@ -124,7 +124,7 @@ pub enum WorldError {
     Tree(rustix::io::Errno),
     /// The server cannot begin.
     #[error("the server cannot begin: {0}")]
-    Server(#[from] curt_server::StateError),
+    Server(#[from] curt_server::SetupError),
     /// The server refuses the mount.
     #[error("the mount is refused: {0}")]
     Mount(String),
@@ -171,7 +171,7 @@ impl World {
             rules,
         };
         let service = NfsService::new(Setup {
-            state: State::ephemeral()?,
+            state: State::ephemeral().map_err(curt_server::SetupError::from)?,
             exports: vec![export],
             counters: Arc::new(ServerCounters::default()),
         })?;

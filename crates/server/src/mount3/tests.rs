@@ -13,7 +13,7 @@ use curt_trace::ServerCounters;
 use curt_vfs::{Caller, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
-use crate::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, State};
+use crate::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, SetupError, State};
 
 fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
@@ -182,6 +182,36 @@ fn dump_lists_who_mounted_until_they_unmount() {
     assert_eq!(dump(), ["10.0.0.7:/srv/data/users", "fe80::2:/srv/data"]);
     call(&service, 3, 4, &[]).unwrap();
     assert_eq!(dump(), ["fe80::2:/srv/data"]);
+}
+
+#[test]
+fn paths_that_no_client_could_mount_or_tell_apart_are_refused_at_start() {
+    let start = |paths: &[Vec<u8>]| {
+        let definition = |path: &Vec<u8>| ExportDefinition {
+            path: path.clone(),
+            vfs: Arc::new(MemoryVfs::new(MemoryOptions::default())),
+            rules: ExportRules::default(),
+        };
+        let exports = paths.iter().map(definition).collect();
+        let counters = Arc::new(ServerCounters::default());
+        NfsService::new(Setup {
+            state: State::with_key([1; 16]),
+            exports,
+            counters,
+        })
+        .map(drop)
+    };
+    let deep = |length: usize| [b"/".to_vec(), vec![b'd'; length - 1]].concat();
+    assert!(start(&[deep(1024)]).is_ok());
+    assert!(matches!(
+        start(&[deep(1025)]),
+        Err(SetupError::PathTooLong { length: 1025, .. })
+    ));
+    assert!(start(&[b"/a".to_vec(), b"/a/b".to_vec()]).is_ok());
+    assert!(matches!(
+        start(&[b"/a".to_vec(), b"/a/".to_vec()]),
+        Err(SetupError::Twice(_))
+    ));
 }
 
 #[test]
