@@ -191,6 +191,49 @@ fn dot_dot_of_what_was_moved_out_of_a_sub_directory_leads_nowhere() {
 }
 
 #[test]
+fn directories_that_are_swapped_for_symlinks_meanwhile_lead_nowhere_else() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(disk(), HandleChoice::Kernel);
+    let (inside, outside) = (place.served.join("name"), place.served.with_file_name("outside"));
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("secret"), "").unwrap();
+    std::os::unix::fs::symlink(&outside, place.served.join("link")).unwrap();
+    let vfs = place.serve();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        let (vfs, served, done) = (&vfs, &place.served, &done);
+        scope.spawn(move || {
+            // Bounded, should the other thread fail.
+            for _ in 0..1_000_000 {
+                if done.load(order) {
+                    break;
+                }
+                let (one, other) = (served.join("name"), served.join("link"));
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, exchange).unwrap();
+            }
+        });
+        scope.spawn(move || {
+            let (mut directories, mut links) = (0, 0);
+            for _ in 0..20_000 {
+                let found = vfs.lookup(&ROOT, &vfs.root(), b"name").value.unwrap();
+                match found.attributes.kind {
+                    curt_vfs::FileKind::Directory => directories += 1,
+                    _ => links += 1,
+                }
+                assert!(vfs.lookup(&ROOT, &found.handle, b"secret").value.is_err());
+            }
+            done.store(true, order);
+            assert!(directories > 0 && links > 0, "{directories} and {links}");
+        });
+    });
+}
+
+#[test]
 fn a_mount_point_shows_the_directory_that_it_covers() {
     if !is_root() {
         return;
