@@ -36,6 +36,8 @@ impl Default for Limits {
 }
 
 /// What a client does, apart from whom it talks to.
+///
+/// Times of last access are the server's alone: reading from a cache changes none, whatever `noatime` or `relatime` say.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
     /// What is believed, and for how long.

@@ -260,10 +260,7 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
     let mounted = world.mount(CacheOptions::default());
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
-    let opened = mounted
-        .client
-        .open(&me, file.id, OpenFlags::writing())
-        .unwrap();
+    let opened = mounted.client.open(&me, file.id, OpenFlags::writing()).unwrap();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
