@@ -22,7 +22,9 @@ use std::{
 
 use curt_policy::{
     Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Freshness, Moment, Mutation,
-    ObjectKind, Report, Rights, access, access::AccessView, attributes::{across_restart, decide_getattr},
+    ObjectKind, Report, Rights, access,
+    access::AccessView,
+    attributes::{across_restart, decide_getattr},
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;

@@ -152,7 +152,12 @@ impl World {
         };
         let service = Arc::new(NfsService::new(setup).unwrap());
         let root = root_handle(&service);
-        Self { clock, vfs, service, root }
+        Self {
+            clock,
+            vfs,
+            service,
+            root,
+        }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
