@@ -58,8 +58,7 @@ impl Workload {
             Self::Page => include_bytes!("../../../workloads/page.trace.gz"),
             Self::Build => include_bytes!("../../../workloads/build.trace.gz"),
         };
-        Trace::parse(unpack(packed))
-            .expect("the built-in traces are parsed by a test")
+        Trace::parse(unpack(packed)).expect("the built-in traces are parsed by a test")
     }
 }
 
@@ -124,8 +123,12 @@ mod tests {
         ];
         for packed in files {
             let (mut checked, mut unchecked) = (Vec::new(), Vec::new());
-            GzDecoder::new(packed).read_to_end(&mut checked).unwrap();
-            unpack(packed).read_to_end(&mut unchecked).unwrap();
+            GzDecoder::new(packed)
+                .read_to_end(&mut checked)
+                .expect("a built-in file");
+            unpack(packed)
+                .read_to_end(&mut unchecked)
+                .expect("a built-in file");
             assert!(checked == unchecked);
         }
     }
