@@ -68,6 +68,7 @@ fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
     let data = DataOptions {
         read_size: mounting::transfer_size(None, mounted.limits.read_preferred, mounted.limits.read_max),
         write_size: mounting::transfer_size(None, mounted.limits.write_preferred, mounted.limits.write_max),
+        read_ahead: read_ahead()?,
         ..DataOptions::default()
     };
     let behaviour = Behaviour {
@@ -91,6 +92,14 @@ fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
         &behaviour,
         &environment,
     )?)
+}
+
+/// CURT_READ_AHEAD: bytes, for who wants to see what difference it makes.
+fn read_ahead() -> Result<u64, Box<dyn Error>> {
+    match std::env::var("CURT_READ_AHEAD") {
+        Ok(bytes) => Ok(bytes.parse()?),
+        Err(_) => Ok(DataOptions::default().read_ahead),
+    }
 }
 
 fn us() -> Caller {
