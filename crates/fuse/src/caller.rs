@@ -25,7 +25,10 @@ fn verdict(read: io::Result<String>, test: impl FnOnce(&str) -> bool) -> bool {
     match read {
         Ok(text) => test(&text),
         // ESRCH: it ended between open and read.
-        Err(error) => error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()),
+        Err(error) => {
+            error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+        }
     }
 }
 

@@ -7,17 +7,33 @@ use curt_proto::nfs3::{
 use super::*;
 use crate::plan::{CreateHow, Node, SetAttributes, Stability};
 
+/// What one procedure is tried with: its name, results that are right for it, and the call.
+type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);
+
+fn bytes(results: &impl Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    results.encode(&mut out);
+    out
+}
+
+fn ok<T: Encode>(value: T) -> Vec<u8> {
+    bytes(&Outcome::<T, ()>::Ok(value))
+}
+
 /// All procedures, each with results that are right for it.
 fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>)) {
-    fn bytes(results: &impl Encode) -> Vec<u8> {
-        let mut out = Vec::new();
-        results.encode(&mut out);
-        out
-    }
-    fn ok<T: Encode>(value: T) -> Vec<u8> {
-        bytes(&Outcome::<T, ()>::Ok(value))
-    }
-    let (file, directory) = (handle("file"), handle("directory"));
+    objects(&mut try_one);
+    data(&mut try_one);
+    making(&mut try_one);
+    moving(&mut try_one);
+    listings(&mut try_one);
+    file_system(&mut try_one);
+}
+
+/// NULL, GETATTR, SETATTR, LOOKUP, ACCESS and READLINK.
+fn objects(try_one: TryOne<'_>) {
+    let file = handle("file");
+    let directory = handle("directory");
     let set = SetAttributes::default();
     try_one("NULL", vec![], &|rig| null(&rig.wire, rig.asker()).map(|()| true));
     try_one("GETATTR", ok(fattr()), &|rig| {
@@ -48,6 +64,11 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
     try_one("READLINK", ok(target), &|rig| {
         readlink(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
     });
+}
+
+/// READ, WRITE and COMMIT.
+fn data(try_one: TryOne<'_>) {
+    let file = handle("file");
     let data = curt_xdr::Opaque::new(b"bytes").unwrap();
     let read_ok = nfs3::ReadOk {
         attributes: Some(fattr()),
@@ -67,8 +88,21 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
     try_one("WRITE", ok(written), &|rig| {
         write(&rig.wire, rig.asker(), &file, 0, Stability::Unstable, b"abc").map(|a| a.outcome.is_ok())
     });
+    let committed = nfs3::CommitOk {
+        wcc: wcc_data(),
+        verifier: WriteVerifier([7; 8]),
+    };
+    try_one("COMMIT", ok(committed), &|rig| {
+        commit(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+    });
+}
+
+/// CREATE, MKDIR, SYMLINK and MKNOD.
+fn making(try_one: TryOne<'_>) {
+    let directory = handle("directory");
+    let set = SetAttributes::default();
     let made = nfs3::Created {
-        object: Some(file),
+        object: Some(handle("file")),
         attributes: Some(fattr()),
         directory: wcc_data(),
     };
@@ -91,6 +125,12 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
     try_one("MKNOD", ok(made), &|rig| {
         mknod(&rig.wire, rig.asker(), &directory, b"name", Node::Fifo, &set).map(|a| a.outcome.is_ok())
     });
+}
+
+/// REMOVE, RMDIR, RENAME and LINK.
+fn moving(try_one: TryOne<'_>) {
+    let file = handle("file");
+    let directory = handle("directory");
     try_one("REMOVE", ok(wcc_data()), &|rig| {
         remove(&rig.wire, rig.asker(), &directory, b"name").map(|a| a.outcome.is_ok())
     });
@@ -111,6 +151,11 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
     try_one("LINK", ok(linked), &|rig| {
         link(&rig.wire, rig.asker(), &file, &directory, b"name").map(|a| a.outcome.is_ok())
     });
+}
+
+/// READDIR and READDIRPLUS.
+fn listings(try_one: TryOne<'_>) {
+    let directory = handle("directory");
     let (mut plain, mut plus) = (bytes(&Status::Ok), bytes(&Status::Ok));
     listing(&mut plain, false);
     listing(&mut plus, true);
@@ -136,6 +181,11 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
         )
         .map(|a| a.outcome.is_ok())
     });
+}
+
+/// FSSTAT, FSINFO and PATHCONF.
+fn file_system(try_one: TryOne<'_>) {
+    let file = handle("file");
     let space = nfs3::FsstatOk {
         attributes: Some(fattr()),
         total_bytes: 1,
@@ -176,13 +226,6 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
     };
     try_one("PATHCONF", ok(limits), &|rig| {
         pathconf(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
-    });
-    let committed = nfs3::CommitOk {
-        wcc: wcc_data(),
-        verifier: WriteVerifier([7; 8]),
-    };
-    try_one("COMMIT", ok(committed), &|rig| {
-        commit(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
     });
 }
 
