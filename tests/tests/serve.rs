@@ -14,7 +14,7 @@ use curt_tests::process::until;
 use curt_trace::PROCEDURES;
 
 const SECONDS: Duration = Duration::from_secs(30);
-const MINUTES: Duration = Duration::from_secs(280);
+const MINUTES: Duration = Duration::from_secs(800);
 
 /// The Linux client's mount of a server, at /mnt/nfs.
 fn mounting(server: &Serve) -> String {
