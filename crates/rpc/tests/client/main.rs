@@ -166,14 +166,19 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         assert_eq!(caller.join().unwrap().0, Err(CallError::Interrupted));
     }
     assert!(raised.elapsed() < Duration::from_secs(5));
+    assert_eq!(
+        of(&counts.not_responding),
+        1,
+        "once per outage, however many wait"
+    );
     // The rest, and new ones, are answered when the server goes on, with what was begun before in order.
     resume.send(()).unwrap();
     for caller in callers {
         assert_eq!(caller.join().unwrap().0, Ok(()));
     }
     assert_eq!(call(&*transport, &[5; 4]).unwrap().results(), [5; 4]);
-    assert_eq!(of(&counts.not_responding), 1);
-    assert_eq!(of(&counts.responding_again), 1);
+    assert!(of(&counts.responding_again) >= 1);
+    assert_eq!(of(&counts.responding_again), of(&counts.not_responding));
     assert_eq!(transport.silent_for(), None);
     transport.close();
     server.join().unwrap();
@@ -260,10 +265,16 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
         for _ in 0..6 {
             scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
         }
-        eventually("the outage is told", || of(&counts.not_responding) == 1);
+        eventually("several patiences are over", || {
+            transport
+                .silent_for()
+                .is_some_and(|silence| silence > Duration::from_secs(1))
+        });
+        assert_eq!(of(&counts.not_responding), 1, "once per outage, however long");
         go_on.send(()).unwrap();
     });
-    assert_eq!((of(&counts.not_responding), of(&counts.responding_again)), (1, 1));
+    assert!(of(&counts.responding_again) >= 1);
+    assert_eq!(of(&counts.responding_again), of(&counts.not_responding));
     assert_eq!(of(&counts.retransmitted), 0, "TCP had lost nothing");
 }
 
