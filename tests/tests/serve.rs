@@ -201,7 +201,7 @@ fn linux_writes_100_000_times_at_random() -> Result<()> {
     let output = linux_client(
         &network,
         KernelNumber(0),
-        MINUTES,
+        LONG,
         &format!("{}{run}", mounting(&server)),
     )?;
     ensure!(output.contains("all as it should be"), "{output}");
