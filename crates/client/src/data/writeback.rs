@@ -380,3 +380,36 @@ impl FileState {
         Some(Step::Write(departure, number, stability))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::segment::Origin;
+
+    #[test]
+    fn writes_that_overlap_are_not_in_flight_together() {
+        let mut state = FileState::default();
+        let write = |state: &mut FileState, offset: u64| {
+            state.writes += 1;
+            let origin = Origin {
+                first: state.writes,
+                writer: Arc::new(Credential::None),
+            };
+            state.segments.write(offset, &[7; 4096], &origin, 4096);
+        };
+        write(&mut state, 0);
+        assert!(matches!(state.next_step(), Some(Step::Write(_, 1, _))));
+        write(&mut state, 0);
+        assert!(
+            state.next_step().is_none(),
+            "the newer bytes wait for the older ones"
+        );
+        write(&mut state, 4096);
+        assert!(
+            matches!(state.next_step(), Some(Step::Write(_, 2, _))),
+            "others do not"
+        );
+        state.flights.remove(&1);
+        assert!(matches!(state.next_step(), Some(Step::Write(_, 3, _))));
+    }
+}
