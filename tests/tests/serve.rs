@@ -15,6 +15,8 @@ use curt_trace::PROCEDURES;
 
 const SECONDS: Duration = Duration::from_secs(30);
 const MINUTES: Duration = Duration::from_secs(800);
+/// For what takes two minutes on a machine that has nothing else to do.
+const LONG: Duration = Duration::from_secs(900);
 
 /// The Linux client's mount of a server, at /mnt/nfs.
 fn mounting(server: &Serve) -> String {
