@@ -145,6 +145,11 @@ impl Target<'_> {
         }
     }
 
+    /// To be told of each failed change, whichever procedure's: the write verifier must not outlive data that are lost.
+    pub(crate) fn note(&self, error: Error) {
+        self.service.write_verifier.note(error);
+    }
+
     pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr {
         to_wire(attributes, self.export.file_system)
     }

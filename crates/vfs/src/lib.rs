@@ -101,7 +101,7 @@ pub trait Vfs: Send + Sync {
     ///
     /// Owner and group: as chown(2), clearing suid and sgid bits; size: for regular files (`EISDIR`, `EINVAL`
     /// otherwise); times: to the server's or the given time, owner or privileged only, but "now" also for who may write.
-    /// The mode of a symbolic link is left as it is.
+    /// The mode of a symbolic link is left as it is. [`Error::Lost`] as for [`Vfs::commit`].
     fn set_attributes(
         &self,
         caller: &Caller<'_>,
@@ -163,7 +163,8 @@ pub trait Vfs: Send + Sync {
     /// server must change its write verifier, so that clients send them again. It is told once per failure.
     fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, offset: u64, count: u32) -> Changed<()>;
 
-    /// Makes or takes a regular file, see [`CreateMode`]. The `Changed` is the directory's.
+    /// Makes or takes a regular file, see [`CreateMode`]. The `Changed` is the directory's. [`Error::Lost`] as for
+    /// [`Vfs::commit`], when a file that is taken gets another size.
     fn create(
         &self,
         caller: &Caller<'_>,

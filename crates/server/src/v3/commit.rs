@@ -23,7 +23,7 @@ pub(super) fn run(
             verifier: request.service.write_verifier.current(),
         }),
         Err(error) => {
-            request.service.write_verifier.note(error);
+            target.note(error);
             Outcome::Failed(status::of_error_on_data(error), wcc)
         }
     })

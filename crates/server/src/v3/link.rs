@@ -31,7 +31,10 @@ pub(super) fn run(
     };
     Ok(match linked.directory.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Err(error) => {
+            file.note(error);
+            Outcome::Failed(status::of_error(error), wcc)
+        }
     })
 }
 

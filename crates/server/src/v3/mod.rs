@@ -100,7 +100,10 @@ fn created(directory: &Target<'_>, changed: Changed<curt_vfs::Created>) -> Outco
                 directory: wcc,
             })
         }
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Err(error) => {
+            directory.note(error);
+            Outcome::Failed(status::of_error(error), wcc)
+        }
     }
 }
 
@@ -109,7 +112,10 @@ fn removed(directory: &Target<'_>, changed: Changed<()>) -> Outcome<WccData, Wcc
     let wcc = directory.wcc(changed.before, changed.after);
     match changed.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Err(error) => {
+            directory.note(error);
+            Outcome::Failed(status::of_error(error), wcc)
+        }
     }
 }
 

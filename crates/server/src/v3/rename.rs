@@ -32,7 +32,10 @@ pub(super) fn run(
     };
     Ok(match renamed.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Err(error) => {
+            from.note(error);
+            Outcome::Failed(status::of_error(error), wcc)
+        }
     })
 }
 

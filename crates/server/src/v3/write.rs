@@ -45,7 +45,7 @@ pub(super) fn run(
             })
         }
         Err(error) => {
-            request.service.write_verifier.note(error);
+            target.note(error);
             Outcome::Failed(status::of_error_on_data(error), wcc)
         }
     })

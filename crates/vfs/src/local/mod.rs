@@ -416,7 +416,8 @@ impl LocalVfs {
         changed
     }
 
-    /// Makes a change of names or attributes durable.
+    /// Makes a change of names or attributes durable. [`Error::Lost`] for a regular file that cannot be: the kernel tells once
+    /// that data did not reach the disk, and if it tells here, no commit will hear of it.
     fn settle(&self, fd: BorrowedFd<'_>, kind: FileKind) -> Result<(), Error> {
         if !self.stable_metadata {
             return Ok(());
@@ -426,7 +427,10 @@ impl LocalVfs {
                 let open = || data::reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
                 let file = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)?;
                 match file {
-                    Ok(file) => Ok(data::retry(|| rustix::fs::fsync(&file))?),
+                    Ok(file) => data::retry(|| rustix::fs::fsync(&file)).map_err(|errno| match kind {
+                        FileKind::Regular => Error::Lost(errno),
+                        _ => Error::Os(errno),
+                    }),
                     Err(_) => self.sync_file_system(),
                 }
             }

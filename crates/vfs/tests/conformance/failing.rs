@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use curt_vfs::{
-    Access, CreateMode, Error, LocalOptions, LocalVfs, SetAttributes, Stability, Vfs, Visit, Wanted,
+    Access, CreateMode, Error, LocalOptions, LocalVfs, NodeHandle, SetAttributes, Stability, Vfs, Visit,
+    Wanted,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -131,8 +132,9 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
     });
 }
 
-#[test]
-fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_file_open() {
+/// Runs `test` with a tree on a disk that did not take what was written to a file, after somebody else's sync found out.
+/// The file's handle and where it is mounted come with it.
+fn with_lost_data(test: impl FnOnce(&LocalVfs, &NodeHandle, &Path) + Send) {
     with_private_mounts(|directory| {
         // A disk that says it has 64 MiB and has 8.
         let behind = small_tmpfs(directory, "behind", c"size=8m");
@@ -154,19 +156,36 @@ fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_f
             let written = vfs.write(&OWNER, &file, megabyte << 20, &data, Stability::Unstable);
             assert_eq!(written.value.map(|written| written.count), Ok(1 << 20));
         }
-        // Somebody else's sync finds out, and the kernel is made to forget files that nobody uses.
         let _fails = Command::new("sync").args(["-f", shown]).status().unwrap();
+        test(&vfs, &file, &point);
+        drop(vfs);
+        run("umount", &["-l", shown]);
+    });
+}
+
+fn is_lost<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Lost(Errno::IO | Errno::NOSPC)))
+}
+
+#[test]
+fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_file_open() {
+    with_lost_data(|vfs, file, point| {
+        // The kernel is made to forget files that nobody uses.
         let opened = std::fs::File::open(point.join("file")).unwrap();
         rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         drop(opened);
         std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-        let committed = vfs.commit(&OWNER, &file, 0, 0).value;
-        assert!(
-            matches!(committed, Err(Error::Lost(Errno::IO | Errno::NOSPC))),
-            "{committed:?}"
-        );
-        drop(vfs);
-        run("umount", &["-l", shown]);
+        let committed = vfs.commit(&OWNER, file, 0, 0).value;
+        assert!(is_lost(&committed), "{committed:?}");
+    });
+}
+
+/// The kernel tells of lost data once: if a change of attributes is what it tells, the next commit hears nothing.
+#[test]
+fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
+    with_lost_data(|vfs, file, _| {
+        let changed = vfs.set_attributes(&ROOT, file, &SetAttributes::with_mode(0o600), None);
+        assert!(is_lost(&changed.value), "{:?}", changed.value);
     });
 }
 

@@ -1,14 +1,15 @@
 //! READ, WRITE, COMMIT.
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Fattr, FileHandle, Outcome, Procedure, ReadArguments, ReadFailed, ReadOk,
-    Stability, Status, WccData, WriteArguments, WriteOk, WriteVerifier,
+    CommitArguments, CommitOk, CreateArguments, CreateHow, Created, Fattr, FileHandle, Outcome, Procedure,
+    ReadArguments, ReadFailed, ReadOk, Sattr, SetattrArguments, Stability, Status, WccData, WriteArguments,
+    WriteOk, WriteVerifier,
 };
 use curt_vfs::{Error, FaultPoint};
 use curt_xdr::{Opaque, decode_all};
 use rustix::io::Errno;
 
-use super::fixture::{Fixture, bytes_of, rules};
+use super::fixture::{Fixture, bytes_of, place, rules};
 use crate::ExportRules;
 
 fn write(
@@ -181,6 +182,47 @@ fn the_verifier_is_the_same_until_data_may_be_lost() {
         panic!("refused")
     };
     assert_eq!(ok.verifier, second);
+}
+
+/// fsync tells of lost data once, and whoever makes a change durable may be the one who hears it.
+#[test]
+fn a_change_that_hears_of_lost_data_changes_the_verifier() {
+    let fixture = Fixture::new();
+    let (root, file) = (fixture.root(), fixture.make_file(fixture.root(), b"file", 0o644));
+    let verifier = || verifier_of(&write(&fixture, file, 0, b"x", Stability::Unstable));
+    let setattr = || {
+        let arguments = SetattrArguments {
+            object: file,
+            attributes: Sattr {
+                mode: Some(0o600),
+                ..Sattr::default()
+            },
+            guard: None,
+        };
+        let outcome: Outcome<WccData, WccData> = fixture.call(Procedure::Setattr, &arguments);
+        outcome.status()
+    };
+    let create = || {
+        let arguments = CreateArguments {
+            place: place(root, b"new"),
+            how: CreateHow::Unchecked(Sattr::default()),
+        };
+        let outcome: Outcome<Created, WccData> = fixture.call(Procedure::Create, &arguments);
+        outcome.status()
+    };
+    let remove = || {
+        let outcome: Outcome<WccData, WccData> = fixture.call(Procedure::Remove, &place(root, b"file"));
+        outcome.status()
+    };
+    let changes: [&dyn Fn() -> Status; 3] = [&setattr, &create, &remove];
+    for change in changes {
+        let before = verifier();
+        fixture
+            .vfs
+            .fail_next(FaultPoint::Change, Error::Lost(Errno::IO), 1);
+        assert_eq!(change(), Status::Io);
+        assert_ne!(verifier(), before);
+    }
 }
 
 #[test]
