@@ -79,7 +79,8 @@ impl Captured {
     fn tshark(&self, network: &Network, arguments: &[&str]) -> Result<String> {
         let mut command = network.command("tshark");
         command
-            .args(["-n", "-r"])
+            // Packets of a loaded machine may have been captured out of order.
+            .args(["-n", "-o", "tcp.reassemble_out_of_order:TRUE", "-r"])
             .arg(&self.file)
             .args(["-d", &format!("tcp.port=={},rpc", self.port)]);
         process::run(command.args(arguments), READ)
