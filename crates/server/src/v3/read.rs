@@ -1,4 +1,5 @@
-//! READ (RFC 1813 section 3.3.6): the data go from the file into the reply without a stop.
+//! READ (RFC 1813 section 3.3.6): the data go from the file into the reply without a stop. Small ones come from the page
+//! cache if they are there; before a disk is waited for, the connection is left to others.
 
 use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
 use curt_rpc::server::CallFailure;
@@ -35,14 +36,18 @@ pub(super) fn run(
         return beyond_the_largest_offset(&target, reply);
     };
     debug_assert!(end >= arguments.offset);
-    if count >= LARGE_READ {
-        request.context.may_block();
-    }
     let start = reply.len();
     reply.resize(start + HEAD, 0);
-    let answer = target
-        .vfs()
-        .read(&target.caller(), &target.node, arguments.offset, count, reply);
+    let (vfs, caller, offset) = (target.vfs(), target.caller(), arguments.offset);
+    let cached = if count < LARGE_READ {
+        vfs.read_cached(&caller, &target.node, offset, count, reply)
+    } else {
+        None
+    };
+    let answer = cached.unwrap_or_else(|| {
+        request.context.may_block();
+        vfs.read(&caller, &target.node, offset, count, reply)
+    });
     finish_read(request, &target, answer, start, reply)
 }
 

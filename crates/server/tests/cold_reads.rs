@@ -1,0 +1,240 @@
+//! What a connection does while one of its reads waits for a disk.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3::{
+    self, DirectoryName, Fattr, FileHandle, Filename, FsstatOk, LookupOk, Outcome, Procedure, ReadArguments,
+    ReadFailed, ReadOk,
+};
+use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::client::{
+    Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport as _,
+};
+use curt_rpc::server::{Limits, Server};
+use curt_server::{ExportDefinition, ExportRules, NFS_RECORD_MAX, NfsService, Setup, Squash, State};
+use curt_trace::ServerCounters;
+use curt_vfs::{
+    Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Limits as FileLimits, Linked,
+    MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read, Renamed, SetAttributes, Space,
+    Special, Stability, Time, Vfs, Visit, Wanted, Written,
+};
+use curt_xdr::{Encode, Opaque, decode_all};
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+/// How long the disk waits before it gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A tree whose reads wait for a disk, and whose disk waits until somebody asks how full it is.
+struct Cold {
+    tree: MemoryVfs,
+    state: Mutex<Disk>,
+    bell: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    Idle,
+    Reading,
+    Asked,
+}
+
+impl Cold {
+    fn become_(&self, state: Disk) {
+        *self.state.lock() = state;
+        self.bell.notify_all();
+    }
+
+    /// Whether the disk came to be in that state in time.
+    fn wait_for(&self, state: Disk) -> bool {
+        let mut now = self.state.lock();
+        !self
+            .bell
+            .wait_while_for(&mut now, |now| *now != state, PATIENCE)
+            .timed_out()
+    }
+}
+
+/// Hands a call on to the tree in memory.
+macro_rules! as_in_memory {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        $(fn $name(&self, $($argument: $kind),*) -> $answer {
+            self.tree.$name($($argument),*)
+        })*
+    };
+}
+
+impl Vfs for Cold {
+    fn read(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> Answer<Read> {
+        self.become_(Disk::Reading);
+        if self.wait_for(Disk::Asked) {
+            return self.tree.read(caller, node, offset, count, data);
+        }
+        Answer {
+            attributes: None,
+            value: Err(Error::Os(Errno::TIMEDOUT)),
+        }
+    }
+
+    fn read_cached(
+        &self,
+        _: &Caller<'_>,
+        _: &NodeHandle,
+        _: u64,
+        _: u32,
+        _: &mut Vec<u8>,
+    ) -> Option<Answer<Read>> {
+        None
+    }
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn space(&self, node: &NodeHandle) -> Answer<Space> {
+        self.become_(Disk::Asked);
+        self.tree.space(node)
+    }
+
+    as_in_memory! {
+        root() -> NodeHandle;
+        identity() -> u64;
+        attributes(node: &NodeHandle) -> Result<Attributes, Error>;
+        set_attributes(caller: &Caller<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Time>) -> Changed<()>;
+        lookup(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Answer<Node>;
+        access(caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Answer<Access>;
+        read_link(caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
+        write(caller: &Caller<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> Changed<Written>;
+        commit(caller: &Caller<'_>, node: &NodeHandle, offset: u64, count: u32) -> Changed<()>;
+        create(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], mode: CreateMode<'_>) -> Changed<Created>;
+        make_directory(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], set: &SetAttributes) -> Changed<Created>;
+        make_symlink(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], target: &[u8], set: &SetAttributes) -> Changed<Created>;
+        make_special(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], special: Special, set: &SetAttributes) -> Changed<Created>;
+        remove(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
+        remove_directory(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
+        rename(caller: &Caller<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> Renamed;
+        link(caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked;
+        read_directory(caller: &Caller<'_>, directory: &NodeHandle, cookie: u64, wanted: Wanted, visit: &mut dyn FnMut(&Entry<'_>) -> Visit) -> Answer<bool>;
+        limits(node: &NodeHandle) -> Answer<FileLimits>;
+        sync_all() -> Result<(), Error>;
+    }
+}
+
+fn call(
+    transport: &TcpTransport,
+    (program, procedure): (u32, u32),
+    arguments: &(dyn Encode + Sync),
+) -> Vec<u8> {
+    let credential = Credential::Sys(SysCredential {
+        machine_name: MachineName::new(b"test"),
+        uid: 0,
+        gid: 0,
+        groups: Groups::first_of(&[]),
+    });
+    let request = Request {
+        program,
+        version: 3,
+        procedure,
+        credential: &credential,
+        arguments,
+        bulk: &[],
+        results_max: 4096,
+    };
+    transport
+        .call(&request, &Interrupt::never())
+        .unwrap()
+        .results()
+        .to_vec()
+}
+
+/// A server of `disk`, which ends with the test's process, and one connection to it.
+fn serve(disk: &Arc<Cold>) -> TcpTransport {
+    let definition = ExportDefinition {
+        path: b"/cold".to_vec(),
+        vfs: Arc::<Cold>::clone(disk),
+        rules: ExportRules {
+            squash: Squash::None,
+            secure_ports: false,
+            ..ExportRules::default()
+        },
+    };
+    let service = NfsService::new(Setup {
+        state: State::with_key([9; 16]),
+        exports: vec![definition],
+        counters: Arc::new(ServerCounters::default()),
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        record_size: NFS_RECORD_MAX,
+        ..Limits::default()
+    };
+    let server = Server::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();
+    std::thread::spawn(|| server.run());
+    let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
+    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+}
+
+#[test]
+fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
+    let tree = MemoryVfs::new(MemoryOptions::default());
+    let made = tree.create(
+        &Caller::ROOT,
+        &tree.root(),
+        b"file",
+        CreateMode::Guarded(&SetAttributes::default()),
+    );
+    let node = made.value.unwrap().node.handle;
+    let written = tree.write(&Caller::ROOT, &node, 0, b"cold data", Stability::FileSync);
+    assert!(written.value.is_ok());
+    let disk = Arc::new(Cold {
+        tree,
+        state: Mutex::new(Disk::Idle),
+        bell: Condvar::new(),
+    });
+    let transport = serve(&disk);
+    let path = ExportPath(Opaque::new(b"/cold").unwrap());
+    let mounted = call(&transport, (mount3::PROGRAM, 1), &path);
+    let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
+        panic!("not mounted")
+    };
+    let wanted = DirectoryName {
+        directory: mounted.root,
+        name: Filename::new(b"file").unwrap(),
+    };
+    let found = call(&transport, (nfs3::PROGRAM, Procedure::Lookup.number()), &wanted);
+    let found: Outcome<LookupOk, Option<Fattr>> = decode_all(&found).unwrap();
+    let Outcome::Ok(LookupOk { object: file, .. }) = found else {
+        panic!("not found")
+    };
+    let read = ReadArguments {
+        file,
+        offset: 0,
+        count: 100,
+    };
+    let root: FileHandle = mounted.root;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| call(&transport, (nfs3::PROGRAM, Procedure::Read.number()), &read));
+        assert!(disk.wait_for(Disk::Reading), "the read never came to the disk");
+        let space = call(&transport, (nfs3::PROGRAM, Procedure::Fsstat.number()), &root);
+        let space: Outcome<FsstatOk, Option<Fattr>> = decode_all(&space).unwrap();
+        assert!(matches!(space, Outcome::Ok(_)));
+        let results = reader.join().unwrap();
+        let outcome: Outcome<ReadOk<'_>, ReadFailed> = decode_all(&results).unwrap();
+        let Outcome::Ok(ok) = outcome else {
+            panic!("the connection was not read while the disk was waited for: {outcome:?}")
+        };
+        assert_eq!(ok.data.bytes(), b"cold data");
+    });
+}
