@@ -265,12 +265,13 @@ impl Parking {
         self.connections.lock().remove(&connection.id);
     }
 
-    /// Closes the connection that was parked for longest.
+    /// Closes the connection that was parked for longest. Not one whose calls are being executed: it only seems idle.
     fn evict(&self) -> bool {
         let oldest = self
             .connections
             .lock()
             .values()
+            .filter(|connection| connection.in_flight.load(Ordering::Acquire) == 0)
             .filter_map(|connection| {
                 Some((connection.reading.lock().parked_since()?, Arc::clone(connection)))
             })

@@ -256,6 +256,29 @@ fn the_longest_idle_connection_makes_room_for_a_new_one() {
 }
 
 #[test]
+fn who_waits_for_an_answer_is_not_idle() {
+    let running = serve(Limits {
+        connections: 2,
+        ..Limits::default()
+    });
+    let (mut waiting, mut idle) = (running.connect(), running.connect());
+    waiting.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
+    eventually("the call is begun", || {
+        running.answers.slow_begun.load(Ordering::SeqCst) == 1
+    });
+    // Parked after the one that waits, so that it was idle for a shorter time.
+    idle.write_all(&call_record(2, ECHO, &[])).unwrap();
+    expect_echo(&mut idle, 2, &[]);
+    eventually("room is made", || {
+        let mut stream = running.connect();
+        stream.write_all(&call_record(3, ECHO, &[])).is_ok()
+            && crate::fake::read_record(&mut stream).is_some()
+    });
+    running.answers.release(1);
+    expect_echo(&mut waiting, 1, &[1; 4]);
+}
+
+#[test]
 fn shutdown_waits_for_no_client_that_does_not_read() {
     let mut running = serve(Limits {
         farewell: Duration::from_millis(200),
