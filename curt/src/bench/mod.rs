@@ -1,5 +1,6 @@
 //! `curt bench`: what things cost, in requests and in time.
 
+mod bare;
 mod daemon;
 mod documents;
 mod floor;

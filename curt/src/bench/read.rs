@@ -1,6 +1,7 @@
 //! `curt bench read`: a large file through a mount, beside libnfs from the same server.
 //!
-//! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides.
+//! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides. Beside them a
+//! FUSE file system that has the file in its own memory shows what is left for a mount at most.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -11,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use curt_bench::content::Content;
 
+use super::bare::{self, BareMount};
 use super::times::{Compared, Machine, Measured};
 use super::world::World;
 
@@ -63,7 +65,8 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
     let mounted = world.mount("3", &arguments.options)?;
     compare(&mounted.directory().join(SOURCE))?;
     mounted.end()?;
-    let mut rounds: [Vec<f64>; 4] = Default::default();
+    let mut rounds: [Vec<f64>; 5] = Default::default();
+    let bare = tempfile::tempdir()?;
     let megabytes = arguments.mib as f64 * 1.048_576;
     for round in 0..arguments.rounds {
         let mounted = world.mount("3", &arguments.options)?;
@@ -73,17 +76,26 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
         fs::remove_file(&target)?;
         mounted.end()?;
         rounds[1].push(megabytes / seconds(|| libnfs("nfs-cat", &[&url(SOURCE)]))?);
+        let floor = BareMount::new(bare.path(), arguments.mib << 20)?;
+        rounds[4].push(megabytes / seconds(|| read(&bare.path().join(bare::FILE)))?);
+        floor.end()?;
         let target = format!("written/libnfs-{round}");
         let from = source.display().to_string();
         rounds[3].push(megabytes / seconds(|| libnfs("nfs-cp", &[&from, &url(&target)]))?);
         fs::remove_file(own.path().join(&target))?;
     }
-    let [read, cat, write, copy] = rounds;
+    let [read, cat, write, copy, floor] = rounds;
     let compared = [
         Compared::new(
             "cold read",
             "MB/s",
             Measured::new("mount", read),
+            Measured::new("nfs-cat", cat.clone()),
+        ),
+        Compared::new(
+            "the same from memory, without a server",
+            "MB/s",
+            Measured::new("bare FUSE", floor),
             Measured::new("nfs-cat", cat),
         ),
         Compared::new(

@@ -109,6 +109,24 @@ fn calls_survive_a_server_that_keeps_cutting_the_connection() {
     assert_eq!(seen.lock().unwrap().len(), 8 * 60);
 }
 
+/// A thread that calls and says how and when it ended.
+fn stuck_caller(
+    transport: Arc<TcpTransport>,
+    number: usize,
+    interrupt: Interrupt,
+) -> thread::JoinHandle<(Result<(), CallError>, Instant)> {
+    // Some have large data, so that the socket is full and many wait for their turn to write.
+    let bulk = vec![1; if number.is_multiple_of(10) { 200_000 } else { 0 }];
+    let caller = move || {
+        let outcome = call_with(&*transport, &[0; 8], &bulk, &interrupt);
+        (outcome.map(drop), Instant::now())
+    };
+    thread::Builder::new()
+        .stack_size(128 << 10)
+        .spawn(caller)
+        .unwrap()
+}
+
 #[test]
 fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
     let (listener, address) = listen();
@@ -127,19 +145,7 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
     let callers: Vec<_> = interrupts
         .iter()
         .enumerate()
-        .map(|(number, interrupt)| {
-            let (transport, interrupt) = (Arc::clone(&transport), interrupt.clone());
-            // Some have large data, so that the socket is full and many wait for their turn to write.
-            let bulk = vec![1; if number % 10 == 0 { 200_000 } else { 0 }];
-            let caller = move || {
-                let outcome = call_with(&*transport, &[0; 8], &bulk, &interrupt);
-                (outcome.map(drop), Instant::now())
-            };
-            thread::Builder::new()
-                .stack_size(128 << 10)
-                .spawn(caller)
-                .unwrap()
-        })
+        .map(|(number, interrupt)| stuck_caller(Arc::clone(&transport), number, interrupt.clone()))
         .collect();
     eventually("the outage is told", || of(&counts.not_responding) == 1);
     eventually("silence is measured", || {
