@@ -88,6 +88,14 @@ fn service(arguments: &ServeArguments) -> Result<NfsService> {
                 ..LocalOptions::default()
             };
             let vfs = LocalVfs::open(&path, &options).context("cannot export")?;
+            if is_within(&directory, &path) {
+                tracing::warn!(
+                    "clients can reach {} by way of {}: who may read the key there can make handles of any file of that \
+                     file system; keep it elsewhere with --state DIR",
+                    directory.display(),
+                    path.display()
+                );
+            }
             let only_user = vfs.only_user();
             (state, Arc::new(vfs), only_user)
         }
@@ -161,6 +169,11 @@ fn default_state_directory() -> Result<PathBuf> {
         .context("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR")
 }
 
+/// Whether what `directory` stands for is `export`, which is canonical, or lies below it.
+fn is_within(directory: &Path, export: &Path) -> bool {
+    std::fs::canonicalize(directory).is_ok_and(|directory| directory.starts_with(export))
+}
+
 /// The file of an export's handle table: the same for the same path, whatever its length.
 fn table_name(path: &Path) -> String {
     // FNV-1a, 64 bits.
@@ -221,5 +234,21 @@ fn raise_descriptor_limit() {
     limit.current = limit.maximum;
     if let Err(errno) = setrlimit(Resource::Nofile, limit) {
         tracing::debug!("the limit of descriptors stays as it is: {errno}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_below_the_export_is_noticed_whatever_it_is_called() {
+        let is_within = |directory: &str, export: &str| is_within(Path::new(directory), Path::new(export));
+        assert!(is_within("/proc/self/fd", "/proc"));
+        assert!(is_within("/proc/../proc/self", "/"));
+        assert!(is_within("/proc", "/proc"));
+        assert!(!is_within("/proc", "/proc/self"));
+        assert!(!is_within("/proc/../dev", "/proc"));
+        assert!(!is_within("/dev", "/de"));
     }
 }
