@@ -71,6 +71,7 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     let server = Serve::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "showmount", Serve::PORT)?;
     let path = export.display().to_string();
     let ask = |option: &str| network.shell(&format!("showmount --no-headers {option} 10.77.0.1"), SECONDS);
     let exports = ask("-e")?;
@@ -97,6 +98,9 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     let done = job.finish()?;
     ensure!(done.status == Some(0), "{}", done.output);
     ensure!(!ask("-a")?.contains(&path), "who unmounted is still listed");
+    // The lists of MOUNT are on the wire here, as nowhere else.
+    let malformed = capture.stop()?.malformed(&network)?;
+    ensure!(malformed.is_empty(), "{malformed:?}");
     Ok(())
 }
 
