@@ -212,6 +212,43 @@ fn everything_goes_on_when_the_server_does() -> Result<()> {
 }
 
 #[test]
+fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
+    let mut scene = Scene::new(Server::curt, "noac,timeo=5,retrans=1")?;
+    // A file each: who waits inside the kernel for another's look-up cannot be killed.
+    let files = ["read-0", "open-1", "write-2"].map(|name| scene.mounted(&format!("tree/{name}")));
+    let other = scene.mounted("tree/close-3");
+    for file in files.iter().chain([&other]) {
+        scene.run(&["cat", file])?;
+    }
+    for outage in 1..=2 {
+        scene.server.signal(Signal::STOP)?;
+        let mut waiting = Vec::new();
+        for file in &files {
+            waiting.push(Running::start("cat", scene.network.command("cat").arg(file))?);
+        }
+        let count = |mount: &mut Mount, words: &str| mount.process().output().matches(words).count();
+        until("the outage is told", MINUTE, || {
+            Ok((count(&mut scene.mount, "not responding, still trying") == outage).then_some(()))
+        })?;
+        // Others wait for several more of its patience, and give up.
+        let mut command = scene.network.command("timeout");
+        let (status, _, _) = process::finish(command.args(["-s", "KILL", "4", "cat", &other]), MINUTE)?;
+        ensure!(!status.success(), "a stopped server answers nothing");
+        scene.go_on()?;
+        for mut process in waiting {
+            ensure!(process.wait(MINUTE)?.success(), "{}", process.output());
+        }
+        let said = scene.mount.process().output();
+        ensure!(
+            said.matches("not responding, still trying").count() == outage,
+            "{said}"
+        );
+        ensure!(said.matches(" OK\n").count() == outage, "{said}");
+    }
+    scene.mount.unmount()
+}
+
+#[test]
 fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "actimeo=1")?;
     scene.run(&["ls", "-l", &scene.mounted("tree")])?;
