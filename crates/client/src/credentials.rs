@@ -31,7 +31,7 @@ pub(crate) struct Identity {
     pub(crate) groups: Arc<[u32]>,
     /// How requests in its name are signed.
     pub(crate) credential: Arc<Credential>,
-    /// The server once granted it less than mode bits do: mode bits do not judge it any more (A5).
+    /// The server once granted it less than mode bits do: mode bits do not judge it any more.
     disputed: AtomicBool,
 }
 

@@ -416,7 +416,7 @@ impl Client {
         self.names.forget(directory.id(), name)
     }
 
-    /// A directory that was found below `directory` leads back to it by `..` (N10).
+    /// A directory that was found below `directory` leads back to it by `..`.
     fn learn_parent(&self, directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
         if Arc::ptr_eq(directory, child) || Arc::ptr_eq(child, &self.root) {
             return;

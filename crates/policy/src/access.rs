@@ -1,6 +1,6 @@
 //! May this caller? The server's word, kept for a while, or the mode bits (`noaccesscheck`).
 //!
-//! Owns rules A1 to A5: when a kept answer counts, when mode bits do, and what they may not decide.
+//! Owns the rules of access: when a kept answer counts, when mode bits do, and what they may not decide.
 //!
 //! Invariants:
 //! - Uid 0 is never judged by mode bits: the server may squash it.
@@ -256,7 +256,7 @@ pub enum AskWhy {
     Unasked,
     /// A denial, kept or local, is to be confirmed.
     ConfirmDenial,
-    /// Once before another credential's data are served (A4).
+    /// Once before another credential's data are served.
     ForeignData,
 }
 
@@ -307,7 +307,7 @@ pub fn decide_access(
     }
 }
 
-/// What an ACCESS reply says of mode bits as a judge (A5).
+/// What an ACCESS reply says of mode bits as a judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Lesson {

@@ -1,6 +1,6 @@
 //! Names: which are present, which are missing, and for how long that is believed.
 //!
-//! Owns rules N1 to N10 as far as they are decisions. A name learned is labelled with its directory's contents epoch, which
+//! Owns the rules of names as far as they are decisions. A name learned is labelled with its directory's contents epoch, which
 //! stands for one stamp (and those that our own changes, proven undisturbed, made of it). So a directory's names are purged
 //! in O(1): the epoch ends.
 //!
@@ -240,7 +240,7 @@ pub enum Learned {
     Leave,
 }
 
-/// What a LOOKUP's reply teaches (N1), its directory's attributes having been absorbed into `directory` before: `ticket` was
+/// What a LOOKUP's reply teaches, its directory's attributes having been absorbed into `directory` before: `ticket` was
 /// taken from `directory` before it was sent, `directory_adopted` tells whether it brought the directory's attributes and
 /// they are the newest known ([`crate::Absorbed::adopted`]).
 pub fn learn(

@@ -72,7 +72,7 @@ pub struct OpenView {
     pub age: Duration,
     /// Data of ours are unsent or uncommitted, or the file is open for writing here.
     pub written_here: bool,
-    /// The file was written here, closed, and not asked about since (A7).
+    /// The file was written here, closed, and not asked about since.
     pub closed_after_writing: bool,
     /// A byte-range lock is held here.
     pub locked: bool,

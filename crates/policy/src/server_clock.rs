@@ -1,6 +1,6 @@
 //! What time is it at the server, at least, and how coarse is its clock?
 //!
-//! Owns the racy guard (N3): two changes within one step of a server's clock carry one stamp, so what was learned while the
+//! Owns the racy guard: two changes within one step of a server's clock carry one stamp, so what was learned while the
 //! stamp was young may have missed the second one. Needs no request: each reply's ctime was the server's present once.
 //!
 //! Invariant: [`ServerClock::lower_bound`] is never later than the server's present, as long as its clock and ours run

@@ -55,7 +55,7 @@ pub(crate) struct OpenState {
     pub(crate) write_opens: u32,
     /// When it was last closed after writing.
     pub(crate) closed_after_writing: Option<Moment>,
-    /// Who was first to open it since its cached data were last void: cached data are its (A4).
+    /// Who was first to open it since its cached data were last void: cached data are its.
     pub(crate) first_user: Option<u32>,
     /// Counts how often copies that others keep of the data became void, and up to which count they were dropped.
     pub(crate) copies_void: u32,

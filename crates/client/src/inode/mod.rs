@@ -67,7 +67,7 @@ pub(crate) struct InodeFacts {
     pub(crate) kept: Kept,
     /// The server said that the handle leads nowhere.
     pub(crate) stale: bool,
-    /// The server and the mode bits disagreed: they do not judge access to this object any more (A5).
+    /// The server and the mode bits disagreed: they do not judge access to this object any more.
     bits_disputed: bool,
 }
 

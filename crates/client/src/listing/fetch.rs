@@ -88,7 +88,7 @@ impl Client {
         size.saturating_mul(2).clamp(SIZE_FIRST, SIZE_MAX).min(server)
     }
 
-    /// The server does not know its own cookie any more (R4): the pass starts again, once, and leaves out what was told.
+    /// The server does not know its own cookie any more: the pass starts again, once, and leaves out what was told.
     fn start_again(
         &self,
         directory: &OpenDirectory,

@@ -249,7 +249,7 @@ impl Client {
         let (outcome, ended) = self.change_name(asked, directory, name, || send(directory.handle()))?;
         let created = match outcome {
             Ok(created) => created,
-            // EEXIST proves that the name is there: what was kept of it is forgotten by now (N5).
+            // EEXIST proves that the name is there: what was kept of it is forgotten by now.
             Err(Status::Exist) => return Err(Errno::EXIST),
             Err(status) => return Err(self.refused_change(asked, directory, status, ended)),
         };

@@ -1,6 +1,6 @@
 //! Changes of names: making, removing, renaming and linking.
 //!
-//! Owns the frame that every such change has (N4): the names concerned are forgotten before the request and after it, the
+//! Owns the frame that every such change has: the names concerned are forgotten before the request and after it, the
 //! directory is marked as changing meanwhile, and what the reply proves is kept. Invariant: each change that begins ends,
 //! whatever becomes of its request.
 

@@ -1,7 +1,7 @@
 //! The DentryCache: names that are known to be there and names that are known to be missing.
 //!
 //! Owns entries, their bounds and the order in which they go. Present and missing names have bounds and orders of their own,
-//! so that probing random names drives out no present one (N9). A directory's names are purged in O(1) by its contents
+//! so that probing random names drives out no present one. A directory's names are purged in O(1) by its contents
 //! epoch, which is in each entry's label; what is void is replaced or goes with age. Must not know whether an entry may be
 //! served: policy says so from its label.
 

@@ -122,7 +122,7 @@ fn data_that_another_credential_fetched_take_one_word_of_the_server() {
     assert_eq!(
         mounted.sent(),
         "ACCESS 1",
-        "A4: mode bits may not open what another one fetched"
+        "mode bits may not open what another one fetched"
     );
     assert_eq!(
         mounted.counter(ClientCounter::AccessDataCheck),

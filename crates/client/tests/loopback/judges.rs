@@ -1,4 +1,4 @@
-//! Mode bits as judges (A5): where the server turns out to judge otherwise, they judge no more.
+//! Mode bits as judges: where the server turns out to judge otherwise, they judge no more.
 
 use std::{sync::Arc, time::Duration};
 

@@ -35,7 +35,7 @@ pub enum Freshness {
     Unknown,
 }
 
-/// What becomes of a directory's freshness when the server has begun a new life since (N8): names are kept, but each directory
+/// What becomes of a directory's freshness when the server has begun a new life since: names are kept, but each directory
 /// is asked about once before any is served. `sent_at` is when the request for its attributes was sent, `server_since` when
 /// the new life was noticed.
 #[must_use]

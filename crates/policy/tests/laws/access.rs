@@ -38,7 +38,7 @@ fn for_each_decision(
     assert_eq!(cases, 16 * 4 * (1 + 3 * 6) * 2 * 4 * 5);
 }
 
-/// 7.1: mask 0 needs no request.
+/// Mask 0 needs no request.
 #[test]
 fn nothing_is_asked_about_nothing() {
     for_each_decision(|_, _, needs, _, decision| {
@@ -48,7 +48,7 @@ fn nothing_is_asked_about_nothing() {
     });
 }
 
-/// A5, 7.1: `local` is `None` for uid 0, so it must not matter what mode it is.
+/// `local` is `None` for uid 0, so it must not matter what mode it is.
 #[test]
 fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
     for_each_decision(|view, _, needs, _, decision| {
@@ -69,7 +69,7 @@ fn with_accesscheck_mode_bits_decide_nothing() {
     });
 }
 
-/// A2: EACCES is said only on a denial that the server gave less than a second ago.
+/// EACCES is said only on a denial that the server gave less than a second ago.
 #[test]
 fn a_denial_is_never_our_own() {
     for_each_decision(|view, _, needs, _, decision| {
@@ -80,7 +80,7 @@ fn a_denial_is_never_our_own() {
     });
 }
 
-/// 7.1: with noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before foreign data.
+/// With noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before foreign data.
 #[test]
 fn mode_bits_spare_every_access_but_two() {
     for_each_decision(|view, _, _, options, decision| {
@@ -90,7 +90,7 @@ fn mode_bits_spare_every_access_but_two() {
     });
 }
 
-/// A4: once the server has said yes under the same rights, it is not asked again before foreign data.
+/// Once the server has said yes under the same rights, it is not asked again before foreign data.
 #[test]
 fn foreign_data_are_served_only_after_the_server_granted_something() {
     for_each_decision(|view, attributes, needs, options, decision| {
@@ -245,7 +245,7 @@ fn a_denial_is_young_for_a_second() {
     assert!(!young(DENIAL_LIFETIME));
 }
 
-/// A5: which way server and mode bits disagree; a read-only export's refusal of writing is no disagreement.
+/// Which way server and mode bits disagree; a read-only export's refusal of writing is no disagreement.
 #[test]
 fn mode_bits_and_the_server_are_compared_where_it_tells() {
     let all = Rights::worth_asking(ObjectKind::Regular);

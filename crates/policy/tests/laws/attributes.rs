@@ -55,7 +55,6 @@ fn stat_is_served_from_fresh_attributes_and_never_under_noac_or_over_unsent_data
     });
 }
 
-/// N8.
 #[test]
 fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
     for_each_case(|case| {
@@ -72,7 +71,7 @@ fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
     });
 }
 
-/// A0: attributes are as old as their request, not as their reply.
+/// Attributes are as old as their request, not as their reply.
 #[test]
 fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
     let options = CacheOptions::default();
@@ -99,7 +98,7 @@ fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_n
     assert_eq!(state.remaining(at(1001), &noac), Duration::ZERO);
 }
 
-/// A0: 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are asked for.
+/// 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are asked for.
 #[test]
 fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_drive_it_up() {
     let options = CacheOptions::default();

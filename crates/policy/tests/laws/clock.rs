@@ -45,7 +45,6 @@ fn the_estimate_is_never_later_than_the_servers_present() {
     });
 }
 
-/// 7.7.
 #[test]
 fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() {
     let one_second = Duration::from_secs(1);
@@ -103,7 +102,7 @@ fn a_proven_mistake_doubles_the_guard_up_to_a_bound() {
     assert_eq!(last, GUARD_MAX);
 }
 
-/// N3: a change of our own shows the server's present; an estimate beyond it came from a clock that was set back.
+/// A change of our own shows the server's present; an estimate beyond it came from a clock that was set back.
 #[test]
 fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
     let mut clock = ServerClock::new(Duration::ZERO);
@@ -136,7 +135,7 @@ fn report(facts: Facts, sent_at: Moment) -> Report {
     }
 }
 
-/// A8: pages outlive an open only if size, mtime and ctime are what they were.
+/// Pages outlive an open only if size, mtime and ctime are what they were.
 #[test]
 fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
     let options = CacheOptions::default();

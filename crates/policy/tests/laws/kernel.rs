@@ -30,7 +30,6 @@ fn state(facts: Facts, options: &CacheOptions) -> AttributeState {
     state
 }
 
-/// 7.1.
 #[test]
 fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
     for_each_case(|case| {

@@ -27,7 +27,6 @@ fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, 
     assert_eq!(cases, 2 * 3 * 4 * 3 * 3 * 2 * 2 * 3 * 2 * 4 * 3);
 }
 
-/// N7.
 #[test]
 fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
     for_each_decision(|_, intent, _, decision| {
@@ -45,7 +44,7 @@ fn what_is_served_is_what_is_kept() {
     });
 }
 
-/// N2 and N3 together: each condition is necessary.
+/// Each condition is necessary.
 #[test]
 fn a_name_is_served_only_if_nothing_speaks_against_it() {
     for_each_decision(|view, _, options, decision| {
@@ -134,7 +133,7 @@ fn quiet() -> (AttributeState, ServerClock) {
     (state, clock)
 }
 
-/// N7: a refusal or failure says nothing of the name.
+/// A refusal or failure says nothing of the name.
 #[test]
 fn only_what_was_said_is_learned() {
     let (state, _) = quiet();
@@ -148,7 +147,7 @@ fn only_what_was_said_is_learned() {
         };
         let wanted = match (found, adopted) {
             (Found::Unsaid, _) => Learned::Leave,
-            // N1: without the directory's attributes in the reply nothing says under which stamp it was.
+            // Without the directory's attributes in the reply nothing says under which stamp it was.
             (_, false) => Learned::Drop,
             (Found::Object, true) => Learned::Positive(label),
             (Found::Nothing, true) => Learned::Negative(label),
@@ -157,7 +156,6 @@ fn only_what_was_said_is_learned() {
     });
 }
 
-/// N1, N4.
 #[test]
 fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
     let options = CacheOptions::default();

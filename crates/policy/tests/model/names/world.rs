@@ -385,7 +385,7 @@ impl Names {
         }
     }
 
-    /// N5: the client does not learn whether its change was executed, nor whether it will be.
+    /// The client does not learn whether its change was executed, nor whether it will be.
     fn give_up(
         &self,
         state: &State,
