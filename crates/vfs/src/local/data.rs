@@ -138,7 +138,7 @@ impl LocalVfs {
             match stability {
                 Stability::Unstable => {
                     if let Some(fd) = fd {
-                        self.note_unstable(handle, fd)?;
+                        self.note_unstable(handle, fd.as_fd(), &file)?;
                     }
                 }
                 Stability::DataSync => retry(|| rustix::fs::fdatasync(&file)).map_err(Error::Lost)?,
@@ -157,11 +157,16 @@ impl LocalVfs {
     }
 
     /// Remembers unwritten data, and syncs those that cannot be remembered any longer.
-    fn note_unstable(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Result<(), Error> {
-        match self.unstable.note(handle, fd) {
-            Some(oldest) => self.sync_data(oldest.as_fd()),
-            None => Ok(()),
+    fn note_unstable(&self, handle: &NodeHandle, fd: BorrowedFd<'_>, file: &OwnedFd) -> Result<(), Error> {
+        if self.unstable.knows(handle) {
+            return Ok(());
         }
+        let oldest = match self.open_to_sync(fd) {
+            Ok(kept) => self.unstable.note(handle, Arc::new(kept)),
+            // What cannot be watched is made durable now.
+            Err(_) => return sync(file),
+        };
+        oldest.map_or(Ok(()), |oldest| sync(&oldest))
     }
 
     pub(super) fn commit_data(&self, caller: &Caller<'_>, handle: &NodeHandle) -> Changed<()> {
@@ -172,20 +177,26 @@ impl LocalVfs {
             _ => Err(Errno::INVAL.into()),
         });
         if let (Some(fd), Ok(())) = (fd, &changed.value) {
-            // Kept until the sync is done: while the inode is in use, the kernel keeps its errors.
-            let _remembered = self.unstable.take(handle);
-            changed.value = self.sync_data(fd.as_fd());
+            // A descriptor from before the data were written back hears of errors that others were told of, too.
+            changed.value = match self.unstable.take(handle) {
+                Some(remembered) => sync(&remembered),
+                None => self.open_to_sync(fd.as_fd()).and_then(|file| sync(&file)),
+            };
         }
         changed
     }
 
-    /// Makes a regular file durable. It is opened to read, whoever may: a descriptor to write would be in the way of whom
+    /// Opens a regular file to make it durable. To read, whoever may: a descriptor to write would be in the way of whom
     /// executes the file.
-    fn sync_data(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+    fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
-        let file = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
-        retry(|| rustix::fs::fsync(&file)).map_err(Error::Lost)
+        Ok(self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??)
     }
+}
+
+/// Makes a file's data durable.
+fn sync(file: &OwnedFd) -> Result<(), Error> {
+    retry(|| rustix::fs::fsync(file)).map_err(Error::Lost)
 }
 
 /// Opens the object behind an `O_PATH` descriptor, with the rights that this thread has now.

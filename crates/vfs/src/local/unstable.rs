@@ -1,6 +1,6 @@
-//! Files that have data which no commit has made durable: each is kept open (O_PATH, in nobody's way), because the kernel
-//! remembers that writing back failed only for as long as the inode is in use. The number is bounded; who makes room
-//! for another one must sync what falls out.
+//! Files that have data which no commit has made durable: each is kept open (to read, in nobody's way), because the kernel
+//! remembers that writing back failed only for as long as the inode is in use, and tells each descriptor that was open
+//! before. The number is bounded; who makes room for another one must sync what falls out.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -45,6 +45,12 @@ impl Unstable {
     fn shard(&self, handle: &NodeHandle) -> &Mutex<Shard> {
         let at = self.hasher.hash_one(handle) % SHARDS as u64;
         &self.shards[usize::try_from(at).expect("it is below the number of shards")]
+    }
+
+    /// Whether a file is remembered.
+    pub(super) fn knows(&self, handle: &NodeHandle) -> bool {
+        let shard = self.shard(handle).lock();
+        shard.files.iter().rev().any(|(known, _)| known == handle)
     }
 
     /// Remembers a file, and returns another one if there was no room.

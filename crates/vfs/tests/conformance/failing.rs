@@ -180,6 +180,16 @@ fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_f
     });
 }
 
+#[test]
+fn a_commit_hears_of_lost_data_that_another_process_was_told_of() {
+    with_lost_data(|vfs, file, point| {
+        let local = std::fs::File::open(point.join("file")).unwrap().sync_all();
+        assert!(local.is_err());
+        let committed = vfs.commit(&ROOT, file, 0, 0).value;
+        assert!(is_lost(&committed), "{committed:?}");
+    });
+}
+
 /// The kernel tells of lost data once: if a change of attributes is what it tells, the next commit hears nothing.
 #[test]
 fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
