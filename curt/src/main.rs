@@ -40,7 +40,17 @@ fn main() -> ExitCode {
     if let Some(helper) = helper_name(&arguments) {
         return mount::helper(&helper, arguments.into_iter().skip(1));
     }
-    match Cli::parse_from(arguments).command {
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        // mount(8) has statuses of its own: 1 is a wrong invocation, and 2 would be an error of the system.
+        Err(error) if error.use_stderr() && arguments.get(1).is_some_and(|word| word == "mount") => {
+            // Nobody is there to be told of a standard error that is closed.
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
+        Err(error) => error.exit(),
+    };
+    match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Mount(arguments) => mount::run(arguments),
         Command::Stat(arguments) => stat::run(&arguments),

@@ -204,6 +204,7 @@ fn remount(arguments: &MountArguments, options: &str) -> Result<(), Failure> {
     match control::ask(&socket, &question).map_err(not_done)? {
         Answer::Remounted(_) => Ok(()),
         Answer::Refused(why) => Err(not_done(AskError::Refused(why))),
+        Answer::Failed(why) => Err(not_done(AskError::Failed(why))),
         Answer::Report(_) => Err(not_done(AskError::Answer)),
     }
 }

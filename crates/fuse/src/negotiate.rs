@@ -23,6 +23,9 @@ pub struct Wishes {
     pub posix_locks: bool,
     /// flock(2) locks come to us; else the kernel keeps them itself, on this machine alone.
     pub flock_locks: bool,
+    /// Reading what the kernel has cached asks for attributes first where they have expired; else it is served until the file
+    /// is opened again or we say that it changed.
+    pub reading_revalidates: bool,
 }
 
 /// What was agreed upon.
@@ -70,8 +73,6 @@ fn wanted(wishes: Wishes) -> u64 {
         | feature::PARALLEL_DIROPS
         | feature::ABORT_ERROR
         | feature::MAX_PAGES
-        // We know better than size and time when data have changed: by what an open finds.
-        | feature::EXPLICIT_INVAL_DATA
         // Without it each write asks for the attribute security.capability.
         | feature::HANDLE_KILLPRIV_V2
         | feature::INIT_EXT
@@ -79,6 +80,12 @@ fn wanted(wishes: Wishes) -> u64 {
         // Plus costs 13 times as much per name, so it is for listings whose names are then looked up: the kernel sees that.
         | feature::DO_READDIRPLUS
         | feature::READDIRPLUS_AUTO;
+    features |= if wishes.reading_revalidates {
+        feature::AUTO_INVAL_DATA
+    } else {
+        // We know better than size and time when data have changed: by what an open finds.
+        feature::EXPLICIT_INVAL_DATA
+    };
     if wishes.posix_locks {
         features |= feature::POSIX_LOCKS;
     }
@@ -139,6 +146,7 @@ mod tests {
     const LOCKS: Wishes = Wishes {
         posix_locks: true,
         flock_locks: true,
+        reading_revalidates: false,
     };
 
     fn agreed(minor: u32, features: u64, wishes: Wishes) -> Negotiated {
@@ -183,6 +191,17 @@ mod tests {
             },
         );
         assert!(flock.has(feature::FLOCK_LOCKS) && !flock.has(feature::POSIX_LOCKS));
+    }
+
+    #[test]
+    fn the_kernel_drops_pages_by_itself_only_where_reading_is_to_revalidate() {
+        let both = feature::AUTO_INVAL_DATA | feature::EXPLICIT_INVAL_DATA;
+        assert_eq!(agreed(45, both, LOCKS).features, feature::EXPLICIT_INVAL_DATA);
+        let wishes = Wishes {
+            reading_revalidates: true,
+            ..LOCKS
+        };
+        assert_eq!(agreed(45, both, wishes).features, feature::AUTO_INVAL_DATA);
     }
 
     #[test]

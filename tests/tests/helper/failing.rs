@@ -45,6 +45,14 @@ fn wrong_invocations_end_with_1() -> Result<()> {
     says(&host.run(&["mount.curt", "server:/path"])?, 1, "mount.curt")?;
     says(&host.run(&["mount.curt", "server:/path", target, "-q"])?, 1, "-q")?;
     says(&host.run(&["mount.curt", "-h"])?, 0, "usage")?;
+    let curt = program("curt")?.display().to_string();
+    says(&host.run(&[&curt, "mount", "server:/path"])?, 1, "TARGET")?;
+    says(
+        &host.run(&[&curt, "mount", "server:/path", target, "--bogus"])?,
+        1,
+        "--bogus",
+    )?;
+    says(&host.run(&[&curt, "mount", "--help"])?, 0, "Usage")?;
     Ok(())
 }
 

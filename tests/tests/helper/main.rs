@@ -4,5 +4,6 @@ mod failing;
 mod fstab;
 mod host;
 mod options;
+mod remount;
 mod transport;
 mod users;

@@ -159,6 +159,8 @@ numbers! {
         ABORT_ERROR = 1 << 21;
         /// The reply to INIT says how many pages a request may have.
         MAX_PAGES = 1 << 22;
+        /// Reading asks for attributes that have expired, and a change of them drops cached pages.
+        AUTO_INVAL_DATA = 1 << 12;
         /// Cached pages are dropped when told, not when attributes change.
         EXPLICIT_INVAL_DATA = 1 << 25;
         /// Set-id bits are ours to clear, and requests say when.

@@ -39,6 +39,7 @@ pub fn session_options() -> SessionOptions {
         wishes: Wishes {
             posix_locks: true,
             flock_locks: true,
+            ..Wishes::default()
         },
         ..SessionOptions::default()
     }

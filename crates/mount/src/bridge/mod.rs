@@ -76,6 +76,17 @@ impl Bridge {
         self.keeps_names.store(negotiated.has_epochs(), Ordering::Relaxed);
     }
 
+    /// Has the kernel ask for every name when it is next used, and so for attributes: what it was promised under other options
+    /// does not hold any more.
+    pub fn take_back_names(&self) {
+        if self.keeps_names.load(Ordering::Relaxed)
+            && let Some(notifier) = self.notifier.get()
+        {
+            // It fails only at the end of the mount.
+            let _ = notifier.increment_epoch();
+        }
+    }
+
     /// An entry, promised for no longer than it can be taken back.
     fn entry(&self, entry: Entry) -> Entry {
         if self.keeps_names.load(Ordering::Relaxed) {

@@ -27,6 +27,9 @@ pub enum AskError {
     /// The daemon said no.
     #[error("{0}")]
     Refused(String),
+    /// The daemon tried, and failed.
+    #[error("{0}")]
+    Failed(String),
     /// The answer is not what was asked for.
     #[error("the daemon's answer is not understood; is it of another version?")]
     Answer,

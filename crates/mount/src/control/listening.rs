@@ -25,8 +25,17 @@ pub trait Controlled: Send + Sync {
     /// Changes options while mounted; returns all that are then in force. `table`: /run/mount/utab shows them, too.
     ///
     /// # Errors
-    /// A sentence for the user: which option cannot change, and what to do instead. Nothing has changed then.
-    fn remount(&self, options: &str, table: bool) -> Result<String, String>;
+    /// Why not. Nothing has changed then.
+    fn remount(&self, options: &str, table: bool) -> Result<String, NotRemounted>;
+}
+
+/// Why options were not changed: a sentence for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotRemounted {
+    /// An option that cannot change, and what to do instead.
+    Refused(String),
+    /// The system did not let us.
+    Failed(String),
 }
 
 /// A control socket that is listened on; dropped, its file is removed.
@@ -90,7 +99,8 @@ fn serve(mut peer: &UnixStream, mount: &dyn Controlled) -> io::Result<()> {
         Ok(Question::Remount { options, table }) if may_change(peer)? => match mount.remount(&options, table)
         {
             Ok(options) => Answer::Remounted(options),
-            Err(why) => Answer::Refused(why),
+            Err(NotRemounted::Refused(why)) => Answer::Refused(why),
+            Err(NotRemounted::Failed(why)) => Answer::Failed(why),
         },
         Ok(Question::Remount { .. }) => {
             Answer::Refused("only root and the user who mounted may remount".to_owned())

@@ -11,5 +11,5 @@ mod words;
 
 pub use asking::{AskError, ask, find, list};
 pub use directory::directory;
-pub use listening::{Controlled, Listening, listen};
+pub use listening::{Controlled, Listening, NotRemounted, listen};
 pub use words::{Answer, MountReport, Question};

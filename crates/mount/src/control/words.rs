@@ -30,6 +30,8 @@ pub enum Answer {
     Remounted(String),
     /// It cannot be done; why, and what to do.
     Refused(String),
+    /// It was tried, and failed; why.
+    Failed(String),
 }
 
 /// A mount, and what it did since it began.

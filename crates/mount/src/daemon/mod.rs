@@ -259,6 +259,7 @@ fn start_session(
     let wishes = Wishes {
         posix_locks: !locks.posix,
         flock_locks: !locks.flock,
+        reading_revalidates: !settings.cache.attribute_cache,
     };
     let options = SessionOptions {
         wishes,

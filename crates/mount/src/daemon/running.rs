@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
 use crate::bridge::Bridge;
-use crate::control::{Controlled, MountReport};
+use crate::control::{Controlled, MountReport, NotRemounted};
 use crate::helper::{Utab, UtabEntry};
 use crate::options::{Atime, GenericSettings, Settings, remounted, shown, shown_beside_the_kernel};
 
@@ -45,7 +45,7 @@ impl Running {
     }
 
     /// Has the kernel change the flags that are its own.
-    fn set_flags(&self, generic: &GenericSettings) -> Result<(), String> {
+    fn set_flags(&self, generic: &GenericSettings) -> Result<(), NotRemounted> {
         let flags = [
             (generic.read_only, MountFlags::RDONLY),
             (generic.nosuid, MountFlags::NOSUID),
@@ -55,6 +55,8 @@ impl Running {
             (generic.dirsync, MountFlags::DIRSYNC),
             (generic.nodiratime, MountFlags::NODIRATIME),
             (generic.atime == Atime::Never, MountFlags::NOATIME),
+            // Without any of the three the kernel leaves them as they are.
+            (generic.atime == Atime::Relative, MountFlags::RELATIME),
             (generic.atime == Atime::Strict, MountFlags::STRICTATIME),
         ];
         let wanted = flags
@@ -63,10 +65,12 @@ impl Running {
             .map(|(_, flag)| flag)
             .collect();
         rustix::mount::mount_remount(&self.mount_point, wanted, "").map_err(|error| {
-            format!(
-                "the kernel does not remount {}: {error}",
-                self.mount_point.display()
-            )
+            let place = self.mount_point.display();
+            NotRemounted::Failed(match error {
+                // Somebody has a file open for writing.
+                rustix::io::Errno::BUSY => format!("{place} is busy"),
+                error => format!("the kernel does not remount {place}: {error}"),
+            })
         })
     }
 }
@@ -86,13 +90,14 @@ impl Controlled for Running {
         }
     }
 
-    fn remount(&self, options: &str, table: bool) -> Result<String, String> {
+    fn remount(&self, options: &str, table: bool) -> Result<String, NotRemounted> {
         let mut settings = self.settings.lock();
-        let next = remounted(&settings, options).map_err(|error| error.to_string())?;
+        let next = remounted(&settings, options).map_err(|error| NotRemounted::Refused(error.to_string()))?;
         if next.generic != settings.generic {
             self.set_flags(&next.generic)?;
         }
         self.client.set_options(next.cache);
+        self.bridge.take_back_names();
         *settings = next;
         let text = shown(&settings);
         if table

@@ -16,15 +16,21 @@ pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionEr
     let sloppy = split(options).iter().any(|word| word.name == "sloppy");
     let mut settings = current.clone();
     settings.generic.sloppy |= sloppy;
+    // A word may take back what one before it said, as in `defaults,sync`: what counts is where they lead.
+    let mut culprit = None;
     for word in split(options) {
-        let next = parse_onto(settings, &word.text())?.settings;
-        if fixed(&next) != fixed(current) {
-            return Err(OptionError::Refused {
-                option: word.text(),
-                instead: INSTEAD,
-            });
+        settings = parse_onto(settings, &word.text())?.settings;
+        if fixed(&settings) == fixed(current) {
+            culprit = None;
+        } else {
+            culprit.get_or_insert_with(|| word.text());
         }
-        settings = next;
+    }
+    if let Some(option) = culprit {
+        return Err(OptionError::Refused {
+            option,
+            instead: INSTEAD,
+        });
     }
     settings.generic.remount = current.generic.remount;
     settings.generic.sloppy = current.generic.sloppy;
@@ -94,6 +100,21 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn defaults_stand_in_fstab_lines_and_change_what_they_name_alone() {
+        let current = parse("allow_root,sync,noatime,dirsync").unwrap().settings;
+        let next = remounted(&current, "remount,defaults,sync,ro").unwrap();
+        assert_eq!(
+            next,
+            parse("allow_root,sync,noatime,dirsync,ro").unwrap().settings
+        );
+        let error = remounted(&current, "remount,defaults,ro").unwrap_err();
+        assert!(
+            matches!(&error, OptionError::Refused { option, .. } if option == "defaults"),
+            "{error}"
+        );
     }
 
     #[test]

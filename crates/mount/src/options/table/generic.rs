@@ -1,7 +1,7 @@
 //! The options of every file system (mount(8)) and what FUSE's own helpers hand on.
 
 use super::super::row::Row;
-use super::super::settings::{Allow, Atime, GenericSettings};
+use super::super::settings::{Allow, Atime};
 use super::{flag, ignored, passed, refused};
 
 const NO_LABELS: &str = "security labels are not supported; leave it out";
@@ -44,15 +44,15 @@ pub(super) const ROWS: &[Row] = &[
     generic!("users", noexec = true, nosuid = true, nodev = true),
     generic!("owner", nosuid = true, nodev = true),
     generic!("group", nosuid = true, nodev = true),
-    flag("defaults", |s, _| {
-        let kept = &s.generic;
-        s.generic = GenericSettings {
-            remount: kept.remount,
-            sloppy: kept.sloppy,
-            ..GenericSettings::default()
-        };
-        Ok(())
-    }),
+    // As mount(8) has it: rw,suid,dev,exec,async, and nothing else.
+    generic!(
+        "defaults",
+        read_only = false,
+        nosuid = false,
+        nodev = false,
+        noexec = false,
+        sync = false
+    ),
     generic!("remount", remount = true),
     passed("nouser"),
     passed("auto"),
