@@ -59,6 +59,8 @@ pub struct Client {
     pub(crate) path_limits: PathLimits,
     pub(crate) space: Mutex<Option<KnownSpace>>,
     pub(crate) silly_names: AtomicU64,
+    /// Open files of this mount: while there are none, no name needs to be known before it is removed.
+    pub(crate) files_open: AtomicUsize,
     /// Names in kept listings.
     pub(crate) listed_names: Arc<AtomicUsize>,
     /// `softreval`.
@@ -178,6 +180,7 @@ impl Client {
             path_limits: root.path_limits,
             space: Mutex::default(),
             silly_names: AtomicU64::new(0),
+            files_open: AtomicUsize::new(0),
             listed_names: Arc::default(),
             patience,
             flights: Flights::default(),

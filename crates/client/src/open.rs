@@ -122,6 +122,7 @@ impl Client {
         let file = facts.kept.file();
         let copies_void = file.copies_void;
         file.opens += 1;
+        self.files_open.fetch_add(1, Relaxed);
         if flags.write {
             file.write_opens += 1;
         }
@@ -413,6 +414,7 @@ impl Client {
             let mut facts = file.inode.facts();
             let state = facts.kept.file();
             state.opens = state.opens.saturating_sub(1);
+            self.files_open.fetch_sub(1, Relaxed);
             if file.flags.write {
                 state.write_opens = state.write_opens.saturating_sub(1);
                 state.closed_after_writing = Some(now);

@@ -85,19 +85,24 @@ impl Client {
         }
     }
 
-    /// What `name` leads to, if that is open here; what is not open needs no name to be known.
+    /// What `name` leads to, if that may be open here. A name of which nothing is kept is looked up while any file is open:
+    /// it may have been forgotten, or not kept because the directory was changing.
     pub(super) fn open_target(
         &self,
         asked: &Asked,
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Option<Arc<Inode>>, Errno> {
-        let kept = self.names.find(directory.id(), name).and_then(|kept| kept.child);
-        if !kept.is_some_and(|child| is_open(&child)) {
-            return Ok(None);
-        }
-        // Somebody else may have given the name to another file since.
-        match self.resolve(asked, directory, name)? {
+        let target = match self.names.find(directory.id(), name) {
+            // Somebody else may have given the name to another file since.
+            Some(kept) if kept.child.as_deref().is_some_and(is_open) => {
+                self.resolve(asked, directory, name)?
+            }
+            Some(kept) if kept.child.is_some() => return Ok(None),
+            Some(_) | None if self.files_open.load(Relaxed) == 0 => return Ok(None),
+            Some(_) | None => self.ask_name(asked, directory, name, None)?,
+        };
+        match target {
             Resolved::Object(inode, _) => Ok(Some(inode)),
             Resolved::Missing(_) => Ok(None),
         }

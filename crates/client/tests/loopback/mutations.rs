@@ -220,6 +220,25 @@ fn a_file_removed_while_open_lives_until_its_last_close() {
 }
 
 #[test]
+fn a_file_removed_while_open_lives_although_its_name_was_not_kept() {
+    let world = World::new();
+    let options = CacheOptions {
+        names: curt_policy::LookupCache::None,
+        ..CacheOptions::default()
+    };
+    let mounted = world.mount(options);
+    let (me, top) = (root(), mounted.client.root());
+    let file = mounted.put(&me, top, "f", 0o644, b"still here");
+    let opened = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    mounted.client.unlink(&me, top, b"f").unwrap();
+    assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
+    let bytes = mounted.client.read(&me, &opened.file, 0, 100).unwrap();
+    assert_eq!(bytes.to_vec(), b"still here");
+    mounted.client.close(&me, &opened.file).unwrap();
+    assert!(list(&mounted, top).is_empty());
+}
+
+#[test]
 fn a_file_replaced_while_open_lives_until_its_last_close() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
