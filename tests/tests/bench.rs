@@ -39,13 +39,27 @@ fn captured(network: &Network, workload: Workload, options: &str) -> Result<Repo
         &["--port", &PORT.to_string(), "--tree", &top, "--options", options],
     )?;
     let captured = capture.stop()?;
-    equal(&report, &captured.calls(network)?, "tshark")?;
+    seen(&report, &captured.calls(network)?)?;
     ensure!(
         captured.malformed(network)?.is_empty(),
         "tshark finds malformed packets: {:?}",
         captured.malformed(network)?
     );
     Ok(report)
+}
+
+/// Whether a capture shows what was counted: never more, and hardly less. Two processors hand packets to dumpcap in another
+/// order than they were sent, and tshark leaves out calls of segments that it takes for repeated. What knfsd counts is exact.
+fn seen(report: &Report, calls: &BTreeMap<String, u64>) -> Result<()> {
+    for (procedure, count) in report.rpc.iter() {
+        let seen = calls.get(procedure).copied().unwrap_or(0);
+        ensure!(
+            seen <= count && seen as f64 >= 0.95 * count as f64,
+            "{procedure}: curt says {count}, tshark {seen}\n{calls:?}\n{:?}",
+            report.rpc
+        );
+    }
+    Ok(())
 }
 
 fn equal(report: &Report, other: &BTreeMap<String, u64>, who: &str) -> Result<()> {
@@ -130,9 +144,16 @@ const PEER_OPTIONS: [&str; 2] = ["", "noaccesscheck,sloppycto=3"];
 /// Whether a total is within 5 % of the embedded one, or as much above as the longer run explains: attributes expire meanwhile.
 fn near(report: &Report, embedded: &Report) -> Result<()> {
     let (theirs, ours) = (report.rpc.total() as f64, embedded.rpc.total() as f64);
+    // Only GETATTR grows with time.
+    let others = |report: &Report| (report.rpc.total() - report.rpc.value("GETATTR")) as f64;
+    ensure!(
+        (0.95 * others(embedded)..=1.05 * others(embedded)).contains(&others(report)),
+        "other requests than GETATTR differ:\n{report:?}\n{embedded:?}"
+    );
     let expired = match report.workload.as_str() {
         "build" => 250.0 * (report.seconds.max(3.0) - embedded.seconds.max(3.0)).max(0.0),
-        _ if report.seconds > 8.0 && embedded.seconds <= 8.0 => 1150.0,
+        // A slow test kernel has the files of a view expire inside it.
+        _ if report.seconds > embedded.seconds + 0.5 => 1150.0,
         _ => 0.0,
     };
     let near = (0.95 * ours..=1.05 * ours + expired).contains(&theirs);
