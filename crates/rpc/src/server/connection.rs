@@ -13,12 +13,13 @@ use std::{
     time::Instant,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     io::Errno,
     net::{SendFlags, Shutdown},
 };
 
+use super::piece::{FilePiece, Pushed};
 use crate::inbox::Inbox;
 
 pub(super) struct Connection {
@@ -99,14 +100,14 @@ impl Connection {
 
     /// Sends whole records, or keeps what the socket does not take; `unsent_max` bounds what all connections keep.
     pub(super) fn send(&self, parts: [&[u8]; 2], unsent_max: usize) -> Sent {
-        let mut output = self.output.lock();
+        let output = self.output.lock();
         if output.closed {
             return Sent::Closed;
         }
         let mut skip = 0;
         let total = parts[0].len() + parts[1].len();
         if output.bytes.is_empty() {
-            match push(&self.socket, parts) {
+            match push(&self.socket, parts, SendFlags::empty()) {
                 Ok(sent) if sent == total => return Sent::All,
                 Ok(sent) => skip = sent,
                 Err(errno) => {
@@ -116,21 +117,117 @@ impl Connection {
                 }
             }
         }
-        let waits = self.unsent_by_all.fetch_add(total - skip, Ordering::Relaxed) + total - skip;
-        for part in parts {
-            let skipped = skip.min(part.len());
-            output.bytes.extend_from_slice(&part[skipped..]);
-            skip -= skipped;
-        }
-        self.unsent
-            .store(output.bytes.len() - output.sent, Ordering::Relaxed);
-        drop(output);
-        if waits > unsent_max {
-            self.complain("too many replies wait for clients to take them");
-            self.close("too many replies wait");
+        self.keep(output, total - skip, unsent_max, |bytes| {
+            for part in parts {
+                let skipped = skip.min(part.len());
+                bytes.extend_from_slice(&part[skipped..]);
+                skip -= skipped;
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`Connection::send`] for records of which the last has a piece of a file before its last bytes, `after`. Someone who
+    /// is `patient` waits for the client to take the piece, for as long as the socket's own timeout says.
+    pub(super) fn send_with_file(
+        &self,
+        before: [&[u8]; 2],
+        piece: &FilePiece,
+        after: &[u8],
+        patient: bool,
+        unsent_max: usize,
+    ) -> Sent {
+        let output = self.output.lock();
+        if output.closed {
             return Sent::Closed;
         }
-        Sent::Waits
+        let head = before[0].len() + before[1].len();
+        let total = head + piece.length() + after.len();
+        let pushed = if output.bytes.is_empty() {
+            self.push_with_file(before, piece, after, patient)
+        } else {
+            Ok(0)
+        };
+        let sent = match pushed {
+            Ok(sent) if sent == total => return Sent::All,
+            Ok(sent) => sent,
+            Err(errno) => {
+                drop(output);
+                self.close(&errno.to_string());
+                return Sent::Closed;
+            }
+        };
+        self.keep(output, total - sent, unsent_max, |bytes| {
+            let mut skip = sent;
+            for part in before {
+                let skipped = skip.min(part.len());
+                bytes.extend_from_slice(&part[skipped..]);
+                skip -= skipped;
+            }
+            let skipped = skip.min(piece.length());
+            piece.read_rest(skipped, bytes)?;
+            bytes.extend_from_slice(&after[skip - skipped..]);
+            Ok(())
+        })
+    }
+
+    /// Sends what the socket takes; how much that was.
+    fn push_with_file(
+        &self,
+        before: [&[u8]; 2],
+        piece: &FilePiece,
+        after: &[u8],
+        patient: bool,
+    ) -> Result<usize, Errno> {
+        let head = before[0].len() + before[1].len();
+        let mut sent = push(&self.socket, before, SendFlags::MORE)?;
+        if sent < head || !patient {
+            return Ok(sent);
+        }
+        match piece.push(&self.socket) {
+            Pushed::Some(count) => sent += count,
+            Pushed::Lost(errno) => return Err(errno),
+        }
+        if sent == head + piece.length() && !after.is_empty() {
+            sent += push(&self.socket, [after, &[]], SendFlags::empty())?;
+        }
+        Ok(sent)
+    }
+
+    /// Keeps `count` bytes, which `append` gives, until the client takes them.
+    fn keep(
+        &self,
+        mut output: MutexGuard<'_, Backlog>,
+        count: usize,
+        unsent_max: usize,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<(), Errno>,
+    ) -> Sent {
+        let waits = self.unsent_by_all.fetch_add(count, Ordering::Relaxed) + count;
+        let before = output.bytes.len();
+        let fits = waits <= unsent_max;
+        let appended = if fits { append(&mut output.bytes) } else { Ok(()) };
+        if fits && appended.is_ok() {
+            debug_assert_eq!(output.bytes.len() - before, count);
+            self.unsent
+                .store(output.bytes.len() - output.sent, Ordering::Relaxed);
+            return Sent::Waits;
+        }
+        output.bytes.truncate(before);
+        self.unsent_by_all.fetch_sub(count, Ordering::Relaxed);
+        drop(output);
+        match appended {
+            Ok(()) => {
+                self.complain("too many replies wait for clients to take them");
+                self.close("too many replies wait");
+            }
+            Err(errno) => {
+                self.complain(&format!(
+                    "a file cannot be read in the middle of a reply: {errno}; closing the connection"
+                ));
+                self.close("a file cannot be read");
+            }
+        }
+        Sent::Closed
     }
 
     /// Sends of the backlog what the socket takes.
@@ -139,7 +236,11 @@ impl Connection {
         if output.closed {
             return Sent::Closed;
         }
-        match push(&self.socket, [&output.bytes[output.sent..], &[]]) {
+        match push(
+            &self.socket,
+            [&output.bytes[output.sent..], &[]],
+            SendFlags::empty(),
+        ) {
             Ok(sent) => {
                 output.sent += sent;
                 self.unsent_by_all.fetch_sub(sent, Ordering::Relaxed);
@@ -197,9 +298,9 @@ impl Drop for Connection {
 }
 
 /// Writes what the socket takes without waiting; how much that was.
-fn push(socket: &OwnedFd, [first, second]: [&[u8]; 2]) -> Result<usize, Errno> {
+fn push(socket: &OwnedFd, [first, second]: [&[u8]; 2], more: SendFlags) -> Result<usize, Errno> {
     let total = first.len() + second.len();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;
     let mut done = 0;
     while done < total {
         let sent = if done >= first.len() {

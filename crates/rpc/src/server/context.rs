@@ -2,11 +2,16 @@
 
 use std::net::SocketAddr;
 
+use super::piece::FilePiece;
+
 /// One call's surroundings.
 pub struct Context<'a> {
     peer: SocketAddr,
     local: SocketAddr,
     turn: Option<&'a mut dyn Turn>,
+    takes_files: bool,
+    /// Where in the reply, and what.
+    piece: Option<(usize, FilePiece)>,
 }
 
 /// The reading of a connection, which can be left to others.
@@ -23,6 +28,8 @@ impl<'a> Context<'a> {
             peer,
             local,
             turn: None,
+            takes_files: false,
+            piece: None,
         }
     }
 
@@ -32,6 +39,8 @@ impl<'a> Context<'a> {
             peer,
             local,
             turn: Some(turn),
+            takes_files: true,
+            piece: None,
         }
     }
 
@@ -53,5 +62,25 @@ impl<'a> Context<'a> {
         if let Some(turn) = self.turn.take() {
             turn.hand_over();
         }
+    }
+    /// Whether a reply may contain a piece of a file: not without a socket.
+    #[must_use]
+    pub const fn takes_files(&self) -> bool {
+        self.takes_files
+    }
+
+    /// Has the reply contain a piece of a file behind its first `at` bytes. What the service appends to the reply later, such
+    /// as padding, comes behind the piece.
+    ///
+    /// # Panics
+    /// If the call has a piece already, or its reply takes none ([`Context::takes_files`]).
+    pub fn attach(&mut self, at: usize, piece: FilePiece) {
+        assert!(self.takes_files, "the reply goes through no socket");
+        let before = self.piece.replace((at, piece));
+        assert!(before.is_none(), "a reply has one piece of a file at most");
+    }
+
+    pub(super) const fn take_piece(&mut self) -> Option<(usize, FilePiece)> {
+        self.piece.take()
     }
 }

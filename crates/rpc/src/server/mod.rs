@@ -9,6 +9,7 @@ mod context;
 mod crew;
 mod limits;
 mod parking;
+mod piece;
 mod serve;
 
 use std::{
@@ -24,6 +25,7 @@ use std::{
 
 pub use context::Context;
 pub use limits::Limits;
+pub use piece::FilePiece;
 use rustix::event::EventfdFlags;
 
 use crate::{
@@ -67,6 +69,8 @@ pub enum CallFailure {
     SystemError,
     /// The credential is not believed.
     Denied(AuthStatus),
+    /// There is to be no reply at all: the call is a duplicate of one that is still being executed, whose reply will come.
+    NoReply,
 }
 
 /// A server, ready to run.

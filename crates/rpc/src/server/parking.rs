@@ -35,6 +35,9 @@ const STOP: u64 = FIRST_ID - 1;
 /// How long a receive waits before the connection is parked.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(1);
 
+/// How long a client that takes nothing of a file holds a thread.
+const FILE_PATIENCE: Duration = Duration::from_millis(100);
+
 /// How many connections are accepted before others are looked after.
 const ACCEPTS_MAX: usize = 64;
 
@@ -179,6 +182,8 @@ impl Parking {
         sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
+        // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending are.
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(FILE_PATIENCE))?;
         let unsent_for = u32::try_from(limits.unsent_for.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&socket, unsent_for)?;
         let peer = canonical(SocketAddr::try_from(

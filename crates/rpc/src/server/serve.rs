@@ -24,6 +24,7 @@ use super::{
     context::Turn,
     crew::{Crew, Pressure, Work},
     parking::Parking,
+    piece::FilePiece,
 };
 use crate::{
     inbox::{Inbox, Whole},
@@ -279,19 +280,29 @@ impl Hall {
         };
         let mut context = Context::of_connection(connection.peer, connection.local, &mut turn);
         let outcome = self.answer(&call, &mut context, &mut own.reply);
+        let mut piece = context.take_piece();
         let handed_over = turn.handed_over;
         if let Err(failure) = outcome {
+            piece = None;
             own.reply.truncate(body);
             encode_failure(connection, &call, failure, &mut own.reply);
         }
-        record::close(&mut own.reply, body, 0);
+        if matches!(outcome, Err(CallFailure::NoReply)) {
+            own.reply.clear();
+        } else {
+            let beyond = piece.as_ref().map_or(0, |(_, piece)| piece.length());
+            record::close(&mut own.reply, body, beyond);
+        }
         // Before the reply is sent: whoever waits for it sends the next call at once, which would wake others.
         let reclaimed = handed_over.then(|| self.parking.reclaim(connection));
         if let Some(None) = reclaimed {
-            self.answer_late(connection, &own.reply);
+            self.answer_late(connection, &own.reply, piece.as_ref());
             return After::HandedOver;
         }
-        if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
+        if let Some(piece) = &piece {
+            self.send_with_file(connection, [&own.batch, &own.reply], piece);
+            own.batch.clear();
+        } else if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
             own.batch.extend_from_slice(&own.reply);
         } else {
             connection.send([&own.batch, &own.reply], self.limits.unsent);
@@ -326,9 +337,25 @@ impl Hall {
         })
     }
 
+    /// Sends what is gathered and a reply that contains a piece of a file. Where threads are scarce nobody waits for a client
+    /// to take it.
+    fn send_with_file(
+        &self,
+        connection: &Connection,
+        [gathered, reply]: [&[u8]; 2],
+        (at, piece): &(usize, FilePiece),
+    ) -> Sent {
+        let (head, after) = reply.split_at(*at);
+        let patient = self.crew.pressure() == Pressure::None;
+        connection.send_with_file([gathered, head], piece, after, patient, self.limits.unsent)
+    }
+
     /// Sends a reply from a thread that does not read the connection, and does not wait for the client to take it.
-    fn answer_late(&self, connection: &Connection, reply: &[u8]) {
-        let sent = connection.send([reply, &[]], self.limits.unsent);
+    fn answer_late(&self, connection: &Connection, reply: &[u8], piece: Option<&(usize, FilePiece)>) {
+        let sent = match piece {
+            Some(piece) => self.send_with_file(connection, [&[], reply], piece),
+            None => connection.send([reply, &[]], self.limits.unsent),
+        };
         // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this call left unsent.
         connection.in_flight.fetch_sub(1, Ordering::Release);
         if sent == Sent::Waits {
@@ -410,6 +437,8 @@ fn encode_failure(connection: &Connection, call: &Call<'_>, failure: CallFailure
             AcceptStatus::GarbageArguments
         }
         CallFailure::SystemError => AcceptStatus::SystemError,
+        // Nothing of it is sent.
+        CallFailure::NoReply => return,
     };
     message::encode_failure(reply, call.xid, status);
 }

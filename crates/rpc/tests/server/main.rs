@@ -6,6 +6,7 @@
 mod fake;
 mod fixture;
 mod hostile;
+mod pieces;
 
 use std::{
     io::Write,

@@ -1,0 +1,88 @@
+//! A piece of a file inside a reply: it goes from the page cache to the socket by sendfile(2), without passing through memory
+//! of this process.
+//!
+//! What always holds: the reply has as many bytes as were announced. A file that was cut short meanwhile is made up with zeros,
+//! one that cannot be read ends the connection; nothing else ever stands in the place of its bytes.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::io::Errno;
+
+/// A piece of a file that a reply is to contain.
+#[derive(Clone, Debug)]
+pub struct FilePiece {
+    /// The file, open to be read.
+    pub file: Arc<OwnedFd>,
+    /// Where in the file the piece begins, in bytes.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub length: u32,
+    /// Is set when the file could not be read or its file system has no sendfile: whoever offers pieces of such files should
+    /// read them itself from then on, where an error can still be an answer.
+    pub failed: Arc<AtomicBool>,
+}
+
+/// What the socket took of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// So many bytes, because it has no room for more at the moment, or because the file ended there.
+    Some(usize),
+    /// The socket is broken.
+    Lost(Errno),
+}
+
+impl FilePiece {
+    pub(super) fn length(&self) -> usize {
+        usize::try_from(self.length).unwrap_or(usize::MAX)
+    }
+
+    /// Sends as much as the socket takes within its own timeout for sending.
+    pub(super) fn push(&self, socket: &OwnedFd) -> Pushed {
+        let mut offset = self.offset;
+        let mut sent = 0;
+        while sent < self.length() {
+            match rustix::fs::sendfile(socket, &self.file, Some(&mut offset), self.length() - sent) {
+                // The end of the file, or no room.
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(errno @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
+                    return Pushed::Lost(errno);
+                }
+                // Of the file: whoever reads the rest will see what it is.
+                Err(_) => {
+                    self.failed.store(true, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        Pushed::Some(sent)
+    }
+
+    /// Appends what follows the first `from` bytes of the piece to `bytes`, with zeros where the file ends before it.
+    pub(super) fn read_rest(&self, from: usize, bytes: &mut Vec<u8>) -> Result<(), Errno> {
+        let start = bytes.len();
+        bytes.resize(start + self.length() - from, 0);
+        let mut at = start;
+        while at < bytes.len() {
+            let offset = self.offset + (from + at - start) as u64;
+            match rustix::io::pread(self.file.as_fd(), &mut bytes[at..], offset) {
+                Ok(0) => break,
+                Ok(count) => at += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    self.failed.store(true, Ordering::Relaxed);
+                    bytes.truncate(start);
+                    return Err(errno);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Replies that contain a piece of a file.
+
+use std::{
+    fs::File,
+    io::{Seek, SeekFrom, Write},
+    net::TcpStream,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use curt_rpc::{
+    message::{AcceptStatus, Call},
+    server::{CallFailure, Context, FilePiece, Limits, Server, ServerHandle, Service},
+};
+use rustix::fs::MemfdFlags;
+
+use crate::{
+    fake::{PROGRAM, eventually, listen},
+    fixture::{call_record, expect_end, read_reply},
+};
+
+const PIECE: u32 = 1;
+const SLOW_PIECE: u32 = 2;
+const FAILURE: u32 = 3;
+
+const FILE_SIZE: u32 = 3 << 20;
+const HEAD: [u8; 4] = *b"head";
+const TAIL: [u8; 3] = *b"end";
+
+/// Answers with the piece of a file that the call asks for, between a head and a tail.
+struct Pieces {
+    file: Arc<OwnedFd>,
+    failed: Arc<AtomicBool>,
+}
+
+impl Service for Pieces {
+    fn call(
+        &self,
+        call: &Call<'_>,
+        context: &mut Context<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        let number = |at: usize| u32::from_be_bytes(call.arguments[at..at + 4].try_into().unwrap());
+        if call.procedure == SLOW_PIECE {
+            context.may_block();
+        }
+        assert!(context.takes_files());
+        reply.extend_from_slice(&HEAD);
+        let piece = FilePiece {
+            file: Arc::clone(&self.file),
+            offset: number(0).into(),
+            length: number(4),
+            failed: Arc::clone(&self.failed),
+        };
+        context.attach(reply.len(), piece);
+        reply.extend_from_slice(&TAIL);
+        if call.procedure == FAILURE {
+            return Err(CallFailure::SystemError);
+        }
+        Ok(())
+    }
+}
+
+/// What the file holds at a position: no two pieces of a word's size are alike.
+fn byte(at: u32) -> u8 {
+    (at / 4).to_be_bytes()[(at % 4) as usize]
+}
+
+struct Running {
+    stream: TcpStream,
+    failed: Arc<AtomicBool>,
+    handle: ServerHandle,
+}
+
+impl Running {
+    fn serve(file: OwnedFd) -> Self {
+        let (listener, address) = listen();
+        let failed = Arc::new(AtomicBool::new(false));
+        let service = Pieces {
+            file: Arc::new(file),
+            failed: Arc::clone(&failed),
+        };
+        let limits = Limits {
+            record_sizes: vec![(PROGRAM, 2 << 20)],
+            ..Limits::default()
+        };
+        let server = Server::new(vec![listener], Arc::new(service), limits).unwrap();
+        let handle = server.handle();
+        thread::spawn(move || server.run());
+        let stream = TcpStream::connect(address).unwrap();
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(20)))
+            .unwrap();
+        Self {
+            stream,
+            failed,
+            handle,
+        }
+    }
+
+    fn ask(&mut self, xid: u32, procedure: u32, offset: u32, length: u32) {
+        let arguments = [offset, length].map(u32::to_be_bytes).concat();
+        self.stream
+            .write_all(&call_record(xid, procedure, &arguments))
+            .unwrap();
+    }
+
+    /// The bytes of the file in the next reply.
+    fn piece(&mut self) -> (u32, Vec<u8>) {
+        let (xid, status, results) = read_reply(&mut self.stream);
+        assert_eq!(status, Ok(AcceptStatus::Success));
+        let (head, rest) = results.split_at(HEAD.len());
+        let (piece, tail) = rest.split_at(rest.len() - TAIL.len());
+        assert_eq!((head, tail), (&HEAD[..], &TAIL[..]));
+        (xid, piece.to_vec())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}
+
+fn full_file() -> File {
+    let mut file = File::from(rustix::fs::memfd_create("pieces", MemfdFlags::CLOEXEC).unwrap());
+    let content: Vec<u8> = (0..FILE_SIZE).map(byte).collect();
+    file.write_all(&content).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file
+}
+
+#[test]
+fn pieces_stand_where_they_belong_among_other_bytes() {
+    let mut running = Running::serve(full_file().into());
+    for (xid, (offset, length)) in
+        (1..).zip([(0, 0), (0, 1), (5, 70_000), (FILE_SIZE - 3, 3), (4096, 1 << 20)])
+    {
+        for procedure in [PIECE, SLOW_PIECE] {
+            running.ask(xid, procedure, offset, length);
+            let expected: Vec<u8> = (offset..offset + length).map(byte).collect();
+            assert!(running.piece() == (xid, expected), "{length} bytes from {offset}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_takes_its_pieces_late_gets_them_whole() {
+    let mut running = Running::serve(full_file().into());
+    // More than any socket holds: the rest has to wait somewhere.
+    let count = 24;
+    for xid in 0..count {
+        running.ask(
+            xid,
+            if xid % 2 == 0 { PIECE } else { SLOW_PIECE },
+            xid * 4,
+            1 << 20,
+        );
+    }
+    eventually("the client's own buffer fills", || {
+        rustix::io::ioctl_fionread(&running.stream).unwrap() > 32 << 10
+    });
+    let mut seen: Vec<u32> = (0..count)
+        .map(|_| {
+            let (xid, piece) = running.piece();
+            let expected: Vec<u8> = (xid * 4..xid * 4 + (1 << 20)).map(byte).collect();
+            assert!(piece == expected, "the piece of call {xid}");
+            xid
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_made_up_with_zeros() {
+    let file = full_file();
+    file.set_len(100_000).unwrap();
+    let mut running = Running::serve(file.into());
+    running.ask(1, PIECE, 90_000, 50_000);
+    let mut expected: Vec<u8> = (90_000..100_000).map(byte).collect();
+    expected.resize(50_000, 0);
+    assert!(running.piece() == (1, expected));
+    running.ask(2, SLOW_PIECE, FILE_SIZE, 40_000);
+    assert!(running.piece() == (2, vec![0; 40_000]));
+    assert!(!running.failed.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_ends_the_connection_and_is_told() {
+    let mut running = Running::serve(write_only());
+    running.ask(1, PIECE, 0, 20_000);
+    let mut received = Vec::new();
+    // The head may have come; no byte may stand for the file's.
+    let _ = std::io::Read::read_to_end(&mut running.stream, &mut received);
+    assert!(received.len() < 100, "{} bytes came", received.len());
+    expect_end(&mut running.stream);
+    assert!(running.failed.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_call_that_fails_has_no_piece() {
+    let mut running = Running::serve(full_file().into());
+    running.ask(1, FAILURE, 0, 20_000);
+    let (xid, status, results) = read_reply(&mut running.stream);
+    assert_eq!((xid, status, results), (1, Ok(AcceptStatus::SystemError), vec![]));
+}
+
+/// A file that is open to be written alone.
+fn write_only() -> OwnedFd {
+    use rustix::fs::{Mode, OFlags};
+    let file = full_file();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+}
