@@ -11,6 +11,7 @@ use curt_trace::{ServerCounter, ServerCounters};
 use crate::export::{Export, ExportDefinition, Exports};
 use crate::file_handle::HandleKey;
 use crate::mount3::Clients;
+use crate::reply_cache::{self, Bounds, ReplyCache};
 use crate::request::Request;
 use crate::state::{State, StateError, random};
 use crate::write_verifier::WriteVerifier;
@@ -61,6 +62,7 @@ pub struct NfsService {
     pub(crate) write_verifier: WriteVerifier,
     pub(crate) clients: Clients,
     pub(crate) counters: Arc<ServerCounters>,
+    replies: ReplyCache,
 }
 
 impl NfsService {
@@ -91,6 +93,7 @@ impl NfsService {
             write_verifier: WriteVerifier::new(u64::from_ne_bytes(random()?)),
             clients: Clients::default(),
             counters,
+            replies: ReplyCache::new(Bounds::default(), random()?),
         })
     }
 
@@ -125,17 +128,22 @@ impl NfsService {
         let procedure =
             nfs3::Procedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
         self.counters.procedures.count(call.procedure);
-        // A cache of replies to repeated mutations (by peer, xid and a checksum of the arguments) goes here: it will
-        // answer before the procedure runs, and keep what the procedure appends to `reply`.
-        let start = reply.len();
-        let mut request = Request {
-            service: self,
-            credential: &call.credential,
-            context,
+        let execute = |context: &mut Context<'_>, reply: &mut Vec<u8>| {
+            let start = reply.len();
+            let mut request = Request {
+                service: self,
+                credential: &call.credential,
+                context,
+            };
+            v3::call(procedure, &mut request, call.arguments, reply)?;
+            self.count_status(procedure, reply.get(start..).unwrap_or_default());
+            Ok(())
         };
-        v3::call(procedure, &mut request, call.arguments, reply)?;
-        self.count_status(procedure, reply.get(start..).unwrap_or_default());
-        Ok(())
+        if reply_cache::is_kept(procedure) {
+            self.replies.answer(call, context, reply, &self.counters, execute)
+        } else {
+            execute(context, reply)
+        }
     }
 
     /// Counts a reply that begins with an error status.
@@ -180,9 +188,14 @@ impl Service for NfsService {
             }
             _ => Err(CallFailure::ProgramUnavailable),
         };
-        if outcome.is_err() {
-            self.counters.count(ServerCounter::RequestsRejected);
-            reply.truncate(start);
+        match outcome {
+            Ok(()) => {}
+            // It is a duplicate, and counted as such.
+            Err(CallFailure::NoReply) => reply.truncate(start),
+            Err(_) => {
+                self.counters.count(ServerCounter::RequestsRejected);
+                reply.truncate(start);
+            }
         }
         outcome
     }

@@ -13,6 +13,7 @@ mod identity;
 mod loopback;
 mod mount3;
 mod name;
+mod reply_cache;
 mod request;
 mod state;
 mod status;

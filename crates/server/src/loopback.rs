@@ -22,6 +22,12 @@ pub enum Moment {
 /// Called around each request with its program and procedure.
 type Hook = dyn Fn(Moment, u32, u32) + Send + Sync;
 
+/// The first number of the next loopback's calls. Relaxed: only the numbers have to differ, for a service takes a call that it has seen for a duplicate.
+static FIRST_XID: AtomicU32 = AtomicU32::new(1);
+
+/// More calls than one loopback makes while a service remembers those of another.
+const XIDS_EACH: u32 = 1 << 24;
+
 /// A transport straight into a service.
 pub struct Loopback {
     service: Arc<dyn Service>,
@@ -41,7 +47,7 @@ impl Loopback {
             client: address(1023),
             server: address(curt_proto::nfs3::PORT),
             hook: Box::new(|_, _, _| {}),
-            xid: AtomicU32::new(1),
+            xid: AtomicU32::new(FIRST_XID.fetch_add(XIDS_EACH, Ordering::Relaxed)),
         }
     }
 

@@ -23,6 +23,10 @@ counter_table! {
         ConnectionsAccepted "connections_accepted" Events "A connection was accepted.";
         ConnectionsClosed "connections_closed" Events "A connection was closed.";
         ConnectionsMalformed "connections_malformed" Events "A connection was closed for what it had sent.";
+        ReplyCacheHit "reply_cache_hits" Requests "A call had been executed before and was answered with the reply of then.";
+        ReplyCacheMiss "reply_cache_misses" Requests "A call that changes names or attributes was new.";
+        ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not kept: it was too long, or another call of its number was running.";
+        ReplyCacheDropped "reply_cache_dropped" Requests "A call got no reply of its own: it was still being executed when it came again.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
         CredentialSwitch "credential_switches" Events "A thread took another caller's credentials.";

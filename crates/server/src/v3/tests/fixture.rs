@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, LookupOk,
@@ -117,8 +118,10 @@ impl Fixture {
             groups,
         };
         let credential = Auth::Sys(sys);
+        // Relaxed: only the numbers have to differ, for each call here is a new one.
+        static XID: AtomicU32 = AtomicU32::new(1);
         let call = Call {
-            xid: 1,
+            xid: XID.fetch_add(1, Ordering::Relaxed),
             program: PROGRAM,
             version: VERSION,
             procedure,

@@ -1,0 +1,52 @@
+//! What tells two calls of one number apart: a keyed hash over all of a call that means something.
+
+use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
+
+use curt_rpc::auth::Auth;
+use curt_rpc::message::Call;
+use siphasher::sip::SipHasher13;
+
+use super::table::Key;
+
+/// Ports below this are root's on the client.
+const RESERVED_PORTS_END: u16 = 1024;
+
+/// A hash of a call. Peers cannot make two calls that agree, for they do not know the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fingerprint(pub(super) u64);
+
+pub(super) struct Fingerprints(SipHasher13);
+
+impl Fingerprints {
+    pub(super) fn new(secret: [u8; 16]) -> Self {
+        Self(SipHasher13::new_with_key(&secret))
+    }
+
+    /// Program, version, procedure, credential, arguments and their lengths. Not the stamp of AUTH_SYS, which some clients renew when they
+    /// send a call again. Of the peer's port only what exports ask about it: whether it is reserved.
+    pub(super) fn of(&self, call: &Call<'_>, peer: SocketAddr) -> Fingerprint {
+        let mut hasher = self.0;
+        (call.program, call.version, call.procedure).hash(&mut hasher);
+        match &call.credential {
+            Auth::None => 0_u8.hash(&mut hasher),
+            Auth::Sys(sys) => {
+                1_u8.hash(&mut hasher);
+                // Slices are hashed with their lengths.
+                (sys.machine_name, sys.uid, sys.gid, &*sys.groups).hash(&mut hasher);
+            }
+            Auth::Other { flavor, body } => (2_u8, flavor, body).hash(&mut hasher),
+        }
+        (peer.port() < RESERVED_PORTS_END).hash(&mut hasher);
+        call.arguments.hash(&mut hasher);
+        Fingerprint(hasher.finish())
+    }
+
+    /// Where calls of `key` are kept, to be taken modulo the number of places.
+    pub(super) fn place(&self, key: &Key) -> usize {
+        let mut hasher = self.0;
+        key.hash(&mut hasher);
+        // The lowest bits are enough.
+        usize::try_from(hasher.finish() & 0xffff).unwrap_or_default()
+    }
+}

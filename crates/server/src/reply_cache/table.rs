@@ -1,0 +1,243 @@
+//! One shard's calls: those that run, and the replies of those that ran.
+//!
+//! Knows no clock and no lock. Invariants: `order`, `households` and the kept entries hold the same sequence numbers; those of a household are in rising
+//! order; what is kept is within its bounds after each change. Calls that run are as many as threads serve, and are not counted.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use super::fingerprint::Fingerprint;
+
+/// What an entry costs beside its reply, in bytes, about: its places in four collections.
+pub(super) const ENTRY_COST: usize = 192;
+
+/// What a call is found by. A client has at most one call of a number at a time (RFC 5531 section 9), so one with another fingerprint says that the
+/// older is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// Without its port: a new connection has another.
+    pub(super) peer: IpAddr,
+    pub(super) xid: u32,
+}
+
+/// The number of one execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
+
+/// One shard's part of the bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableBounds {
+    pub(super) entries: usize,
+    pub(super) bytes: usize,
+    pub(super) age: Duration,
+}
+
+/// What is to be done about a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Begin<'t> {
+    /// It was executed, and answered so.
+    Replay(&'t [u8]),
+    /// It is to be executed, and its reply to be brought.
+    First(Ticket),
+    /// It is being executed.
+    Running(Ticket),
+    /// It is to be executed, but a call of the same number and another content runs: nothing can be kept of it.
+    Unkept,
+}
+
+/// Who shares a part of the room: an IPv4 address, or the /64 network that one IPv6 host may choose its addresses from.
+type Household = IpAddr;
+
+pub(super) struct Table {
+    bounds: TableBounds,
+    entries: HashMap<Key, Entry>,
+    /// Kept replies, the oldest first.
+    order: BTreeMap<Ticket, Key>,
+    households: HashMap<Household, VecDeque<Ticket>>,
+    bytes: usize,
+    next: u64,
+}
+
+struct Entry {
+    fingerprint: Fingerprint,
+    ticket: Ticket,
+    kept: Option<Kept>,
+}
+
+struct Kept {
+    since: Duration,
+    reply: Box<[u8]>,
+}
+
+impl Table {
+    pub(super) fn new(bounds: TableBounds) -> Self {
+        Self {
+            bounds,
+            entries: HashMap::new(),
+            order: BTreeMap::new(),
+            households: HashMap::new(),
+            bytes: 0,
+            next: 0,
+        }
+    }
+
+    /// Says what to do about a call that came at `now`.
+    pub(super) fn begin(&mut self, key: Key, fingerprint: Fingerprint, now: Duration) -> Begin<'_> {
+        let age = self.bounds.age;
+        let known = self.entries.get(&key).map(|entry| {
+            let fresh = |kept: &Kept| now.saturating_sub(kept.since) < age;
+            let same = entry.fingerprint == fingerprint;
+            (same, entry.ticket, entry.kept.as_ref().map(fresh))
+        });
+        match known {
+            None => {}
+            Some((true, ticket, None)) => return Begin::Running(ticket),
+            Some((false, _, None)) => return Begin::Unkept,
+            Some((true, _, Some(true))) => return Begin::Replay(self.reply_to(key)),
+            // The number is used again.
+            Some((_, _, Some(_))) => self.forget(key),
+        }
+        let ticket = self.ticket();
+        let entry = Entry {
+            fingerprint,
+            ticket,
+            kept: None,
+        };
+        self.entries.insert(key, entry);
+        Begin::First(ticket)
+    }
+
+    fn reply_to(&self, key: Key) -> &[u8] {
+        let kept = self.entries.get(&key).and_then(|entry| entry.kept.as_ref());
+        kept.map(|kept| &*kept.reply).unwrap_or_default()
+    }
+
+    /// Keeps the reply to the call that was begun as `ticket`; whether there was room.
+    pub(super) fn keep(&mut self, key: Key, ticket: Ticket, reply: &[u8], now: Duration) -> bool {
+        let cost = reply.len() + ENTRY_COST;
+        let later = self.ticket();
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.ticket == ticket) else {
+            return false;
+        };
+        if cost > self.bounds.bytes {
+            return false;
+        }
+        entry.kept = Some(Kept {
+            since: now,
+            reply: reply.into(),
+        });
+        // Replies are kept in the order in which they were made, which is not that in which the calls began.
+        entry.ticket = later;
+        self.bytes += cost;
+        self.order.insert(later, key);
+        self.households
+            .entry(household(key.peer))
+            .or_default()
+            .push_back(later);
+        self.expire(now);
+        let own = household(key.peer);
+        while self.order.len() > self.bounds.entries || self.bytes > self.bounds.bytes {
+            if !self.evict(own) {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Forgets a call that was begun and not kept.
+    pub(super) fn abandon(&mut self, key: Key, ticket: Ticket) {
+        if self.is_running(key, ticket) {
+            self.entries.remove(&key);
+        }
+    }
+
+    pub(super) fn is_running(&self, key: Key, ticket: Ticket) -> bool {
+        self.entries
+            .get(&key)
+            .is_some_and(|entry| entry.ticket == ticket && entry.kept.is_none())
+    }
+
+    const fn ticket(&mut self) -> Ticket {
+        self.next += 1;
+        Ticket(self.next)
+    }
+
+    /// Forgets what is too old.
+    fn expire(&mut self, now: Duration) {
+        while let Some((_, key)) = self.order.first_key_value() {
+            let key = *key;
+            let kept = self.entries.get(&key).and_then(|entry| entry.kept.as_ref());
+            if kept.is_some_and(|kept| now.saturating_sub(kept.since) < self.bounds.age) {
+                return;
+            }
+            self.forget(key);
+        }
+    }
+
+    /// Forgets the oldest reply of `own`, if it has its share of the room, else of whoever has most; never the only one of `own`. Whether there was one.
+    fn evict(&mut self, own: Household) -> bool {
+        let share = self.order.len() / self.households.len().max(1);
+        let owned = self.households.get(&own).map_or(0, VecDeque::len);
+        let replies = if owned > 1 && owned >= share {
+            self.households.get(&own)
+        } else {
+            let others = self.households.iter().filter(|(household, _)| **household != own);
+            others
+                .map(|(_, replies)| replies)
+                .max_by_key(|replies| replies.len())
+        };
+        let oldest = replies
+            .and_then(VecDeque::front)
+            .and_then(|ticket| self.order.get(ticket));
+        let Some(key) = oldest.copied() else { return false };
+        self.forget(key);
+        true
+    }
+
+    /// Forgets a kept reply.
+    fn forget(&mut self, key: Key) {
+        let Some(entry) = self.entries.remove(&key) else {
+            return;
+        };
+        let Some(kept) = entry.kept else { return };
+        self.bytes -= kept.reply.len() + ENTRY_COST;
+        self.order.remove(&entry.ticket);
+        let household = household(key.peer);
+        if let Some(replies) = self.households.get_mut(&household) {
+            // Nearly always at the front.
+            if let Ok(at) = replies.binary_search(&entry.ticket) {
+                replies.remove(at);
+            }
+            if replies.is_empty() {
+                self.households.remove(&household);
+            }
+        }
+    }
+
+    /// How many replies are kept, and their bytes.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        let members: usize = self.households.values().map(VecDeque::len).sum();
+        assert_eq!(members, self.order.len());
+        let kept = self.entries.values().filter(|entry| entry.kept.is_some());
+        assert_eq!(kept.count(), self.order.len());
+        (self.order.len(), self.bytes)
+    }
+
+    /// How many calls run.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        self.entries.len() - self.order.len()
+    }
+}
+
+fn household(peer: IpAddr) -> Household {
+    match peer {
+        IpAddr::V4(_) => peer,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    }
+}
