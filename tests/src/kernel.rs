@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::control::{CONTROL_LOOP, Control};
 use crate::network::Network;
 use crate::process::{self, Running};
 
@@ -133,8 +134,7 @@ pub struct KnfsdOptions {
 pub struct Knfsd {
     running: Running,
     number: KernelNumber,
-    control: PathBuf,
-    asked: AtomicU32,
+    control: Control,
 }
 
 impl Knfsd {
@@ -148,16 +148,12 @@ impl Knfsd {
         limit: Duration,
         options: &KnfsdOptions,
     ) -> Result<Self> {
-        let control = new_file(network, "control")?;
-        std::fs::create_dir(&control)?;
+        let control = Control::new(new_file(network, "control")?)?;
         let setup = new_file(network, "setup")?;
         // The script that boots knfsd can be told nothing later; so a loop inside waits for files with commands.
-        let inside = "while :; do for job in $JOB_CONTROL/*.job; do [[ -e $job ]] || continue
-            mv $job $job.taken; bash $job.taken >$job.out 2>&1; echo $? >$job.new; mv $job.new $job.status
-            done; sleep 0.1; done </dev/null >/dev/null 2>&1 &";
-        std::fs::write(&setup, format!("{inside}\n{}", options.setup))?;
+        std::fs::write(&setup, format!("({CONTROL_LOOP}) &\n{}", options.setup))?;
         let mut command = network.script();
-        command.env("JOB_CONTROL", &control);
+        command.env("JOB_CONTROL", control.directory());
         command
             .args([
                 "server",
@@ -181,7 +177,6 @@ impl Knfsd {
             running,
             number,
             control,
-            asked: AtomicU32::new(0),
         })
     }
 
@@ -196,20 +191,7 @@ impl Knfsd {
     /// # Errors
     /// It fails or takes longer than `limit`.
     pub fn inside(&self, script: &str, limit: Duration) -> Result<String> {
-        // Relaxed: only the numbers have to differ.
-        let number = self.asked.fetch_add(1, Ordering::Relaxed);
-        let file = |ending: &str| self.control.join(format!("{number}.{ending}"));
-        std::fs::write(file("new"), script)?;
-        std::fs::rename(file("new"), file("job"))?;
-        let done = || Ok(std::fs::read_to_string(file("job.status")).ok());
-        let status = process::until("knfsd has run a script", limit, done)?;
-        let output = std::fs::read_to_string(file("job.out"))?;
-        ensure!(
-            status.trim() == "0",
-            "inside knfsd's kernel: status {}:\n{output}",
-            status.trim()
-        );
-        Ok(output)
+        self.control.run(script, limit)
     }
 
     /// How many requests of each NFSv3 procedure it has served, by names in upper case (`nfsstat -s`).
@@ -267,7 +249,7 @@ impl Knfsd {
 }
 
 /// A path in the network's directory that nobody has used.
-fn new_file(network: &Network, kind: &str) -> Result<PathBuf> {
+pub(crate) fn new_file(network: &Network, kind: &str) -> Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: only the numbers have to differ.
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

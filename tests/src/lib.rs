@@ -7,8 +7,10 @@
 //! These tests need root and the packages that `cargo xtask test` installs.
 
 pub mod capture;
+mod control;
 pub mod curt;
 pub mod ganesha;
+pub mod inside;
 pub mod kernel;
 pub mod network;
 pub mod process;

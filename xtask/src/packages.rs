@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// Each with what it is for.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 21] = [
+    ("dmsetup", "disks that fail, inside the test kernel"),
     ("e2fsprogs", "file systems in images for knfsd"),
     ("fuse3", "fusermount3, for mounts of users other than root"),
     ("gcc", "building the kernel's starter, and a C project on a mount"),
@@ -22,8 +23,11 @@ const PACKAGES: [(&str, &str); 17] = [
         "nfs-kernel-server",
         "exportfs and rpc.nfsd inside the test kernel",
     ),
+    ("python3", "programs that make system calls on a mount"),
+    ("quota", "setquota inside the test kernel"),
     ("rpcbind", "the portmapper"),
     ("strace", "counting system calls"),
+    ("systemd", "socket activation, and a judge of our units"),
     ("tshark", "what was on the wire"),
     ("user-mode-linux", "a Linux kernel as an ordinary process"),
 ];

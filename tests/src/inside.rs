@@ -1,0 +1,133 @@
+//! `curt serve` inside the test kernel, on an ext4 file system of its own with quotas: what this machine's kernel may not have.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::control::{CONTROL_LOOP, Control};
+use crate::curt::program;
+use crate::kernel::{KernelNumber, new_file};
+use crate::network::Network;
+use crate::process::Running;
+
+/// Where the export is, inside.
+pub const INSIDE: &str = "/mnt/disk";
+
+/// The port of NFS and MOUNT.
+pub const PORT: u16 = 2049;
+
+/// How the disk is made and how the server is started.
+#[derive(Clone, Debug)]
+pub struct InsideOptions {
+    /// The disk's size, for truncate(1).
+    pub size: String,
+    /// The part of the disk that only root may fill, in per cent.
+    pub reserved: u8,
+    /// A bash script that runs after the disk is mounted at [`INSIDE`] and before the server starts.
+    pub setup: String,
+    /// What comes after the server's own arguments.
+    pub arguments: String,
+}
+
+impl Default for InsideOptions {
+    fn default() -> Self {
+        Self {
+            size: "64M".into(),
+            reserved: 5,
+            setup: String::new(),
+            arguments: String::new(),
+        }
+    }
+}
+
+/// A kernel with a `curt serve` in it. The disk is a loop device on the file `/mnt/disk.img`; quotas of users are in force.
+/// Nobody is squashed. Ends with this value.
+pub struct ServeInside {
+    running: Running,
+    number: KernelNumber,
+    control: Control,
+}
+
+impl ServeInside {
+    /// Boots the kernel and waits until the server accepts connections. It ends by itself after `limit`.
+    ///
+    /// # Errors
+    /// The disk cannot be made, or the server does not start; says what was printed.
+    pub fn start(
+        network: &Network,
+        number: KernelNumber,
+        limit: Duration,
+        options: &InsideOptions,
+    ) -> Result<Self> {
+        let control = Control::new(new_file(network, "control")?)?;
+        let job = new_file(network, "job")?;
+        std::fs::write(&job, script(&program("curt")?, options))?;
+        let mut command = network.script();
+        command
+            .env("JOB_CONTROL", control.directory())
+            .args(["client", "-n", &number.0.to_string()])
+            .args(["-t", &limit.as_secs().to_string()])
+            .arg(&job);
+        let running = Running::start(&format!("curt serve in kernel {}", number.0), &mut command)?;
+        running.wait_for("READY", limit)?;
+        network.wait_for_port(&number.address(), PORT)?;
+        Ok(Self {
+            running,
+            number,
+            control,
+        })
+    }
+
+    /// What to mount: `HOST:/PATH`.
+    #[must_use]
+    pub fn source(&self) -> String {
+        format!("{}:{INSIDE}", self.number.address())
+    }
+
+    /// The options that tell a client where to ask without a portmapper.
+    #[must_use]
+    pub fn ports(&self) -> String {
+        format!("port={PORT},mountport={PORT}")
+    }
+
+    /// Runs a bash script inside and returns what it printed.
+    ///
+    /// # Errors
+    /// It fails or takes longer than `limit`.
+    pub fn inside(&self, script: &str, limit: Duration) -> Result<String> {
+        self.control.run(script, limit)
+    }
+
+    /// What the kernel and the server have printed.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.running.output()
+    }
+}
+
+/// What runs in the kernel: it ends with the kernel's time, or when the kernel is stopped.
+fn script(curt: &Path, options: &InsideOptions) -> String {
+    let InsideOptions {
+        size,
+        reserved,
+        setup,
+        arguments,
+    } = options;
+    format!(
+        r#"set -e
+modprobe -a loop quota_v2
+truncate -s {size} /mnt/disk.img
+mkfs.ext4 -q -F -O quota -E quotatype=usrquota -m {reserved} /mnt/disk.img
+mkdir {INSIDE}
+mount -o loop,usrquota /mnt/disk.img {INSIDE}
+(cd {INSIDE}; {setup}
+)
+{curt} serve {INSIDE} --bind 0.0.0.0:{PORT} --mount-port {PORT} --state /run/curt --no-rpcbind --squash none --insecure {arguments} &
+until (exec 3<>/dev/tcp/127.0.0.1/{PORT}) 2>/dev/null; do kill -0 $! || exit 1; sleep 0.1; done
+echo READY
+{CONTROL_LOOP}
+"#,
+        curt = curt.display(),
+    )
+}
