@@ -4,12 +4,10 @@ use curt_proto::nfs3;
 use curt_vfs::{Attributes, FileKind, SetAttributes, SetTime, Time, WccBefore};
 use rustix::io::Errno;
 
-use crate::file_handle::FileSystemId;
-
 const NANOSECONDS: u32 = 1_000_000_000;
 
 /// As a client sees them. The fsid is the number that lasts over restarts, not the kernel's device.
-pub(crate) fn to_wire(attributes: &Attributes, file_system: FileSystemId) -> nfs3::Fattr {
+pub(crate) fn to_wire(attributes: &Attributes, fsid: u64) -> nfs3::Fattr {
     nfs3::Fattr {
         kind: kind_to_wire(attributes.kind),
         mode: attributes.mode,
@@ -22,7 +20,7 @@ pub(crate) fn to_wire(attributes: &Attributes, file_system: FileSystemId) -> nfs
             major: attributes.rdev.major,
             minor: attributes.rdev.minor,
         },
-        fsid: u64::from(file_system.0),
+        fsid,
         fileid: nfs3::Fileid(attributes.fileid),
         atime: time_to_wire(attributes.atime),
         mtime: time_to_wire(attributes.mtime),

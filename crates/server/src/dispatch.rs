@@ -8,7 +8,7 @@ use curt_rpc::message::{Call, Versions};
 use curt_rpc::server::{CallFailure, Context, Service};
 use curt_trace::{ServerCounter, ServerCounters};
 
-use crate::export::{Export, ExportDefinition, Exports};
+use crate::exports::{Difference, ExportDefinition, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
 use crate::mount3::Clients;
 use crate::reply_cache::{self, Bounds, ReplyCache};
@@ -53,12 +53,16 @@ pub enum SetupError {
     /// Two exports with one path: clients could not tell them apart.
     #[error("{0} is exported twice")]
     Twice(String),
+    /// The threads that ask name services cannot be started.
+    #[error("no thread for name services: {0}")]
+    Threads(std::io::Error),
 }
 
 /// NFS version 3 with MOUNT versions 1 and 3, over any number of exports.
 pub struct NfsService {
     pub(crate) key: HandleKey,
-    pub(crate) exports: Exports,
+    pub(crate) exports: ExportsTable,
+    state: State,
     pub(crate) write_verifier: WriteVerifier,
     pub(crate) clients: Clients,
     pub(crate) counters: Arc<ServerCounters>,
@@ -71,30 +75,41 @@ impl NfsService {
     /// # Errors
     /// [`SetupError`].
     pub fn new(setup: Setup) -> Result<Self, SetupError> {
+        Self::with_names(setup, Box::new(SystemNames))
+    }
+
+    /// As [`Self::new`], with names asked of another service than this machine's.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn with_names(setup: Setup, names: Box<dyn NameService>) -> Result<Self, SetupError> {
         let Setup {
             state,
             exports,
             counters,
         } = setup;
-        let mut numbered: Vec<Export> = Vec::new();
-        for definition in exports {
-            check_path(&definition.path)?;
-            let id = state.export_id(&definition.path)?;
-            let file_system = state.file_system_id(definition.vfs.identity())?;
-            let export = Export::new(definition, id, file_system);
-            if numbered.iter().any(|other| other.is_at_the_path_of(&export)) {
-                return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
-            }
-            numbered.push(export);
-        }
-        Ok(Self {
+        let service = Self {
             key: state.handle_key(),
-            exports: Exports::new(numbered),
+            exports: ExportsTable::new(names),
+            state,
             write_verifier: WriteVerifier::new(u64::from_ne_bytes(random()?)),
             clients: Clients::default(),
             counters,
             replies: ReplyCache::new(Bounds::default(), random()?),
-        })
+        };
+        service.replace_exports(exports)?;
+        Ok(service)
+    }
+
+    /// Puts other exports in the place of those that are served, at once for all requests that begin afterwards; if that
+    /// fails, the old ones stay. Handles of what is exported no longer are stale. Returns what changed.
+    ///
+    /// To be called by no thread that serves: names may have to be resolved.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<Difference, SetupError> {
+        self.exports.replace(&self.state, exports)
     }
 
     /// Makes everything durable that was written: for the end of a server. Errors are logged by path.
@@ -102,7 +117,7 @@ impl NfsService {
     /// Returns whether all of it was.
     pub fn sync_all(&self) -> bool {
         let mut all = true;
-        for export in self.exports.iter() {
+        for export in self.exports.current().iter() {
             if let Err(error) = export.vfs.sync_all() {
                 let path = export.path().escape_ascii();
                 tracing::error!(%path, %error, "what was written could not be made durable");
@@ -201,7 +216,8 @@ impl Service for NfsService {
     }
 }
 
-fn check_path(path: &[u8]) -> Result<(), SetupError> {
+/// Refuses a path that MOUNT cannot carry.
+pub(crate) fn check_path(path: &[u8]) -> Result<(), SetupError> {
     if path.len() <= mount3::PATH_MAX {
         return Ok(());
     }

@@ -26,7 +26,7 @@ const _: () = assert!(OURS + curt_vfs::HANDLE_BYTES_MAX <= curt_proto::nfs3::FIL
 pub(crate) struct HandleKey(SipHasher24);
 
 /// An export's number, kept over restarts; never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ExportId(pub(crate) u32);
 
 /// A file system's number, kept over restarts; never 0. Clients see it as fsid.

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use curt_rpc::auth::{Auth, AuthStatus, GROUPS_MAX};
 use curt_vfs::Caller;
 
-use crate::export::{ExportRules, Squash};
+use crate::exports::{ExportRules, Squash};
 
 /// uid 0 and gid 0, which squashing is about.
 const ROOT: u32 = 0;

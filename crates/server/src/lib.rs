@@ -7,7 +7,7 @@
 
 mod attributes;
 mod dispatch;
-mod export;
+mod exports;
 mod file_handle;
 mod identity;
 mod loopback;
@@ -17,10 +17,14 @@ mod reply_cache;
 mod request;
 mod state;
 mod status;
+mod sys;
 mod v3;
 mod write_verifier;
 
 pub use dispatch::{MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, SetupError};
-pub use export::{ExportDefinition, ExportRules, Squash};
+pub use exports::{
+    Client, ClientError, ClientKind, Difference, ExportClient, ExportDefinition, ExportRules, Flavor, Fsid,
+    NameService, Network, RulesByFlavor, Squash, SystemNames,
+};
 pub use loopback::{Loopback, Moment};
 pub use state::{State, StateError};

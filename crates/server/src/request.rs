@@ -1,5 +1,8 @@
 //! One call in work: from a handle to the file it stands for and the caller it is asked for.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData};
 use curt_rpc::auth::Auth;
 use curt_rpc::server::{CallFailure, Context};
@@ -8,9 +11,12 @@ use rustix::io::Errno;
 
 use crate::attributes::{before_to_wire, to_wire};
 use crate::dispatch::NfsService;
-use crate::export::Export;
-use crate::file_handle::Signed;
+use crate::exports::{CredentialFlavor, Decided, Export, ExportRules};
+use crate::file_handle::{ExportId, FileSystemId, Signed};
 use crate::identity::Identity;
+
+/// How long a call waits for a name service before it is told to come back (`NFS3ERR_JUKEBOX`).
+pub(crate) const NAMES_TIME: Duration = Duration::from_secs(5);
 
 /// Why a call ends before its procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,22 +55,32 @@ impl<'r> Request<'r, '_> {
             file_system,
             node,
         } = service.key.verify(handle)?;
-        // An export that is no more, or another file system at its place: the handle was good once.
-        let export = service
-            .exports
-            .by_id(export)
-            .filter(|export| export.file_system == file_system);
-        let export = export.ok_or(Status::Stale)?;
-        let rules = export.rules_for(self.context.peer()).ok_or(Status::Acces)?;
-        let identity = Identity::of(self.credential, rules)
+        let (export, rules) = self.decide((export, file_system))?;
+        let identity = Identity::of(self.credential, &rules)
             .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
         Ok(Target {
             service,
             export,
             node,
             identity,
-            read_only: rules.read_only,
+            rules,
         })
+    }
+
+    /// The export that a handle is of and the rules for this caller.
+    fn decide(&self, handle: (ExportId, FileSystemId)) -> Result<(Arc<Export>, ExportRules), Refusal> {
+        let exports = &self.service.exports;
+        let flavor = CredentialFlavor::of(self.credential);
+        let deadline = Instant::now() + NAMES_TIME;
+        loop {
+            match exports.current().decide(self.context.peer(), flavor, handle) {
+                Decided::Open(export, rules) => return Ok((export, rules)),
+                Decided::Refused(refusal) => return Err(refusal),
+                // Waiting holds nothing, but others of this connection wait as well.
+                Decided::Unknown(question) if exports.names().wait(&question, deadline) => {}
+                Decided::Unknown(_) => return Err(Status::Jukebox.into()),
+            }
+        }
     }
 
     /// To be called before an operation on `target` that may wait for a disk: others then read the connection on.
@@ -105,10 +121,10 @@ pub(crate) enum Pair<'r> {
 /// A file and who asks for it.
 pub(crate) struct Target<'r> {
     service: &'r NfsService,
-    export: &'r Export,
+    export: Arc<Export>,
     pub(crate) node: NodeHandle,
     identity: Identity,
-    read_only: bool,
+    rules: ExportRules,
 }
 
 impl Target<'_> {
@@ -121,12 +137,16 @@ impl Target<'_> {
     }
 
     pub(crate) const fn read_only(&self) -> bool {
-        self.read_only
+        self.rules.read_only
     }
 
     /// Refuses changes where the export is read-only, as the file system would if it were.
     pub(crate) fn writable(&self) -> Result<(), Status> {
-        if self.read_only { Err(Status::Rofs) } else { Ok(()) }
+        if self.rules.read_only {
+            Err(Status::Rofs)
+        } else {
+            Ok(())
+        }
     }
 
     /// Present attributes, for replies that have none from an operation; none if the handle does not resolve.
@@ -151,7 +171,7 @@ impl Target<'_> {
     }
 
     pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr {
-        to_wire(attributes, self.export.file_system)
+        to_wire(attributes, self.export.fsid)
     }
 
     pub(crate) fn post_op(&self, attributes: Option<Attributes>) -> Option<Fattr> {

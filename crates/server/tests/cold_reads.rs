@@ -160,15 +160,15 @@ fn call(
 
 /// A server of `disk`, which ends with the test's process, and one connection to it.
 fn serve(disk: &Arc<Cold>) -> TcpTransport {
-    let definition = ExportDefinition {
-        path: b"/cold".to_vec(),
-        vfs: Arc::<Cold>::clone(disk),
-        rules: ExportRules {
+    let definition = ExportDefinition::for_everyone(
+        b"/cold".to_vec(),
+        Arc::<Cold>::clone(disk),
+        ExportRules {
             squash: Squash::None,
             secure_ports: false,
             ..ExportRules::default()
         },
-    };
+    );
     let service = NfsService::new(Setup {
         state: State::with_key([9; 16]),
         exports: vec![definition],

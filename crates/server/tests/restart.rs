@@ -34,11 +34,7 @@ impl Life {
             squash: Squash::None,
             ..ExportRules::default()
         };
-        let exports = vec![ExportDefinition {
-            path: b"/export".to_vec(),
-            vfs,
-            rules,
-        }];
+        let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let counters = Arc::new(ServerCounters::default());
         Self(Loopback::new(Arc::new(
             NfsService::new(Setup {

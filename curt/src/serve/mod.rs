@@ -107,11 +107,7 @@ fn service(arguments: &ServeArguments) -> Result<NfsService> {
         ),
     };
     let rules = rules::rules(arguments, only_user)?;
-    let definition = ExportDefinition {
-        path: path.as_os_str().as_bytes().to_vec(),
-        vfs,
-        rules,
-    };
+    let definition = ExportDefinition::for_everyone(path.as_os_str().as_bytes().to_vec(), vfs, rules);
     let counters = Arc::new(ServerCounters::default());
     NfsService::new(Setup {
         state,

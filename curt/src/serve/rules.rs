@@ -43,6 +43,7 @@ pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -
         anonymous_uid,
         anonymous_gid,
         secure_ports: arguments.reserved_ports_only(),
+        ..ExportRules::default()
     })
 }
 

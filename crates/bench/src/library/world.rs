@@ -165,11 +165,11 @@ impl World {
             ..options
         };
         let vfs = Arc::new(crate::memory(tree, options, TREE_MADE).map_err(WorldError::Tree)?);
-        let export = ExportDefinition {
-            path: PATH.to_vec(),
-            vfs: Arc::<MemoryVfs>::clone(&vfs) as Arc<dyn Vfs>,
+        let export = ExportDefinition::for_everyone(
+            PATH.to_vec(),
+            Arc::<MemoryVfs>::clone(&vfs) as Arc<dyn Vfs>,
             rules,
-        };
+        );
         let service = NfsService::new(Setup {
             state: State::ephemeral().map_err(curt_server::SetupError::from)?,
             exports: vec![export],

@@ -38,11 +38,7 @@ fn life(vfs: &Arc<MemoryVfs>) -> Loopback {
         squash: Squash::None,
         ..ExportRules::default()
     };
-    let export = ExportDefinition {
-        path: b"/".to_vec(),
-        vfs: vfs.clone(),
-        rules,
-    };
+    let export = ExportDefinition::for_everyone(b"/".to_vec(), vfs.clone(), rules);
     let setup = Setup {
         state: State::with_key([7; 16]),
         exports: vec![export],

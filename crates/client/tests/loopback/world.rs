@@ -140,11 +140,7 @@ impl World {
             ..MemoryOptions::default()
         };
         let vfs = Arc::new(make(options));
-        let export = ExportDefinition {
-            path: b"/".to_vec(),
-            vfs: Arc::<MemoryVfs>::clone(&vfs),
-            rules,
-        };
+        let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);
         let setup = Setup {
             state: State::with_key([7; 16]),
             exports: vec![export],

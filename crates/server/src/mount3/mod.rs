@@ -16,6 +16,7 @@ use curt_xdr::{Chain, Encode, Opaque, decode_all};
 pub(crate) use clients::Clients;
 
 use crate::dispatch::NfsService;
+use crate::exports::{Client, Export};
 
 /// Runs one procedure and appends its results.
 pub(crate) fn call(
@@ -66,20 +67,32 @@ fn dump(service: &NfsService, reply: &mut Vec<u8>) {
     MountList(entries).encode(reply);
 }
 
+/// As mountd does it: every export is told to whoever asks, each with all its clients, so that nothing has to be resolved
+/// and an administrator sees the same from everywhere.
 fn exports(service: &NfsService, reply: &mut Vec<u8>) {
-    let entry = |path| {
-        // No groups: everybody, which is what the rules of this version can say.
+    let exports = service.exports.current();
+    let named: Vec<(&[u8], Vec<String>)> = exports
+        .iter()
+        .filter(|export| export.listed)
+        .map(|export| (export.path(), groups(export)))
+        .collect();
+    let entries = named.iter().filter_map(|(path, groups)| {
+        let groups = groups.iter().take(ENTRIES_MAX);
+        let groups = groups.filter_map(|name| Some(ClientName(Opaque::new(name.as_bytes()).ok()?)));
         Some(ExportEntry {
             path: ExportPath(Opaque::new(path).ok()?),
-            groups: Chain::default(),
+            groups: Chain::new(groups.collect()).ok()?,
         })
-    };
-    let entries = service
-        .exports
-        .iter()
-        .filter_map(|export| entry(export.path()))
-        .take(ENTRIES_MAX)
-        .collect();
-    let entries = Chain::new(entries).expect("no more were taken than a list may have");
+    });
+    let entries = Chain::new(entries.take(ENTRIES_MAX).collect());
+    let entries = entries.expect("no more were taken than a list may have");
     ExportList(entries).encode(reply);
+}
+
+/// The clients of an export as they were written; none at all where everybody is the only one, as older clients expect.
+fn groups(export: &Export) -> Vec<String> {
+    match export.clients() {
+        [only] if only.client == Client::Anyone => Vec::new(),
+        clients => clients.iter().map(|client| client.client.to_string()).collect(),
+    }
 }

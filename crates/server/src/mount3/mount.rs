@@ -1,5 +1,9 @@
 //! MNT: from a path to the handle of a directory, an export's root or one below it.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
 use curt_proto::mount3::{MountOk, MountReply, Status};
 use curt_rpc::server::Context;
 use curt_vfs::{Caller, Error, FileKind, NodeHandle};
@@ -7,28 +11,37 @@ use curt_xdr::List;
 use rustix::io::Errno;
 
 use crate::dispatch::NfsService;
-use crate::export::Export;
+use crate::exports::{CredentialFlavor, Export, ExportClient, Found};
 use crate::file_handle::Signed;
+use crate::request::NAMES_TIME;
 use crate::status;
 
-/// RPC's number of the flavour that exports take (RFC 5531 section 8.1).
-const AUTH_SYS: u32 = 1;
 /// The longest component of a path, in bytes.
 const COMPONENT_MAX: usize = 255;
 
+/// What a client may mount.
+struct Mountable {
+    export: Arc<Export>,
+    node: NodeHandle,
+    flavors: Vec<u32>,
+}
+
 /// Answers MNT and remembers who mounted what.
 pub(super) fn mount(service: &NfsService, context: &Context<'_>, path: &[u8]) -> MountReply {
-    match find(service, context, path) {
-        Ok((export, node)) => {
-            let (id, file_system) = (export.id, export.file_system);
+    match find(service, context.peer(), path) {
+        Ok(Mountable {
+            export,
+            node,
+            flavors,
+        }) => {
             let root = service.key.sign(&Signed {
-                export: id,
-                file_system,
+                export: export.id,
+                file_system: export.file_system,
                 node,
             });
             service.clients.remember(context.peer().ip(), path);
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), "mounted");
-            let flavors = List::new(vec![AUTH_SYS]).expect("one flavour is not too many");
+            let flavors = List::new(flavors).expect("there are two flavours at most");
             MountReply::Ok(MountOk { root, flavors })
         }
         Err(status) => {
@@ -38,15 +51,47 @@ pub(super) fn mount(service: &NfsService, context: &Context<'_>, path: &[u8]) ->
     }
 }
 
-fn find<'s>(
-    service: &'s NfsService,
-    context: &Context<'_>,
-    path: &[u8],
-) -> Result<(&'s Export, NodeHandle), Status> {
-    let (export, below) = service.exports.by_path(path).ok_or(Status::Noent)?;
-    export.rules_for(context.peer()).ok_or(Status::Acces)?;
-    let node = walk(export, &below).map_err(status::of_mount_error)?;
-    Ok((export, node))
+/// Finds the innermost export around a path that is open to the client, and what the path names in it.
+fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<Mountable, Status> {
+    let exports = service.exports.current();
+    let mut refused = Status::Noent;
+    for (export, below) in exports.around(path) {
+        refused = Status::Acces;
+        let Some(entry) = entry_of(service, export, client)? else {
+            continue;
+        };
+        if entry.is_closed_to(client) {
+            return Err(Status::Acces);
+        }
+        let flavors = entry.rules.flavors().map(CredentialFlavor::number).collect();
+        let node = walk(export, &below).map_err(status::of_mount_error)?;
+        let export = Arc::clone(export);
+        return Ok(Mountable {
+            export,
+            node,
+            flavors,
+        });
+    }
+    Err(refused)
+}
+
+/// What an export says of a client, if anything; waits for names if it must.
+fn entry_of(
+    service: &NfsService,
+    export: &Export,
+    client: SocketAddr,
+) -> Result<Option<ExportClient>, Status> {
+    let names = service.exports.names();
+    let deadline = Instant::now() + NAMES_TIME;
+    loop {
+        match export.client(client.ip().to_canonical(), names) {
+            Found::Client(entry) => return Ok(Some(entry.clone())),
+            Found::Nobody => return Ok(None),
+            Found::Unknown(question) if names.wait(&question, deadline) => {}
+            // There is no "come back" in MOUNT; clients try again when the server failed.
+            Found::Unknown(_) => return Err(Status::Serverfault),
+        }
+    }
 }
 
 /// Walks down as root, as mounting is root's business on the client; what the directory then lets its user do is

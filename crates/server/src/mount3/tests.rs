@@ -37,11 +37,8 @@ fn service() -> NfsService {
     )
     .value
     .unwrap();
-    let definition = ExportDefinition {
-        path: b"/srv/data".to_vec(),
-        vfs: Arc::new(vfs),
-        rules: ExportRules::default(),
-    };
+    let definition =
+        ExportDefinition::for_everyone(b"/srv/data".to_vec(), Arc::new(vfs), ExportRules::default());
     let counters = Arc::new(ServerCounters::default());
     let setup = Setup {
         state: State::with_key([1; 16]),
@@ -187,10 +184,12 @@ fn dump_lists_who_mounted_until_they_unmount() {
 #[test]
 fn paths_that_no_client_could_mount_or_tell_apart_are_refused_at_start() {
     let start = |paths: &[Vec<u8>]| {
-        let definition = |path: &Vec<u8>| ExportDefinition {
-            path: path.clone(),
-            vfs: Arc::new(MemoryVfs::new(MemoryOptions::default())),
-            rules: ExportRules::default(),
+        let definition = |path: &Vec<u8>| {
+            ExportDefinition::for_everyone(
+                path.clone(),
+                Arc::new(MemoryVfs::new(MemoryOptions::default())),
+                ExportRules::default(),
+            )
         };
         let exports = paths.iter().map(definition).collect();
         let counters = Arc::new(ServerCounters::default());

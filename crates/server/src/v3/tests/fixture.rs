@@ -57,16 +57,8 @@ impl Fixture {
         let vfs = memory(1);
         let served: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(&vfs);
         let exports = vec![
-            ExportDefinition {
-                path: b"/one".to_vec(),
-                vfs: served,
-                rules,
-            },
-            ExportDefinition {
-                path: b"/two".to_vec(),
-                vfs: memory(2),
-                rules,
-            },
+            ExportDefinition::for_everyone(b"/one".to_vec(), served, rules),
+            ExportDefinition::for_everyone(b"/two".to_vec(), memory(2), rules),
         ];
         let setup = Setup {
             state: State::with_key([9; 16]),
@@ -94,7 +86,7 @@ impl Fixture {
 
     /// The handle of the root of export 1 or 2.
     pub(super) fn root_of(&self, export: u32) -> FileHandle {
-        let export = self.service.exports.by_id(ExportId(export)).unwrap();
+        let export = Arc::clone(self.service.exports.current().by_id(ExportId(export)).unwrap());
         let (id, file_system) = (export.id, export.file_system);
         self.service.key.sign(&Signed {
             export: id,

@@ -78,7 +78,14 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
     let root = fixture.root();
     let mut forged = root.as_bytes().to_vec();
     *forged.last_mut().unwrap() ^= 1;
-    let node = fixture.service.exports.by_id(ExportId(1)).unwrap().vfs.root();
+    let node = fixture
+        .service
+        .exports
+        .current()
+        .by_id(ExportId(1))
+        .unwrap()
+        .vfs
+        .root();
     let sign = |export, file_system, node| {
         let signed = Signed {
             export: ExportId(export),

@@ -1,0 +1,344 @@
+//! Who a client is: the five ways in which exports(5) names machines, and which of them comes first.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::pattern;
+
+/// Machines, as exports(5) names them. Ordered as they take precedence where several match one machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Client {
+    /// One machine by its address.
+    Address(IpAddr),
+    /// One machine by its name, in lower case.
+    Host(String),
+    /// A network.
+    Network(Network),
+    /// All machines whose names fit a pattern with `*`, `?` or `[...]`, in lower case.
+    Pattern(String),
+    /// The machines of a netgroup (`@group`).
+    Netgroup(String),
+    /// Everybody (`*`).
+    Anyone,
+}
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+/// The ways of naming a client, the preferred first; a host's name and its address are one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientKind {
+    /// A machine by name or address.
+    Host,
+    /// A network.
+    Network,
+    /// A pattern of names.
+    Pattern,
+    /// A netgroup.
+    Netgroup,
+    /// Everybody.
+    Anyone,
+}
+
+impl fmt::Display for ClientKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Host => "host",
+            Self::Network => "network",
+            Self::Pattern => "pattern of names",
+            Self::Netgroup => "netgroup",
+            Self::Anyone => "everybody",
+        })
+    }
+}
+
+/// Why a word names no client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// A network's address or mask is wrong.
+    #[error("no network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
+    Network(&'static str),
+    /// A pattern is one of addresses.
+    #[error("* and ? match names, not addresses: write a network, such as 192.168.1.0/24")]
+    PatternOfAddresses,
+    /// A class of characters does not end.
+    #[error("the [ has no ]")]
+    Class,
+    /// Nothing but `@`.
+    #[error("a netgroup needs a name: @name")]
+    Netgroup,
+    /// A Kerberos pseudo client.
+    #[error(
+        "gss/ clients are not supported by this version: write sec= options when Kerberos comes, and a host or * here"
+    )]
+    Gss,
+    /// Not the name of a host.
+    #[error("no host name: {0:?} is not allowed in one")]
+    Host(char),
+    /// Longer than any name of a host.
+    #[error("too long for a host name (253 characters at most)")]
+    Long,
+}
+
+/// The longest name of a host, in characters (RFC 1035 section 2.3.4, without the root's dot).
+const HOST_MAX: usize = 253;
+
+impl Client {
+    /// What a word of an exports file names.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn parse(word: &str) -> Result<Self, ClientError> {
+        if word.is_empty() || word == "*" {
+            return Ok(Self::Anyone);
+        }
+        if word.len() > HOST_MAX {
+            return Err(ClientError::Long);
+        }
+        if let Some(group) = word.strip_prefix('@') {
+            let named = !group.is_empty();
+            return named
+                .then(|| Self::Netgroup(group.to_owned()))
+                .ok_or(ClientError::Netgroup);
+        }
+        if word.starts_with("gss/") {
+            return Err(ClientError::Gss);
+        }
+        if let Some((address, mask)) = word.split_once('/') {
+            return Network::parse(address, mask).map(Self::Network);
+        }
+        if let Some(address) = parse_address(word) {
+            return Ok(Self::Address(address));
+        }
+        if word.contains(['*', '?', '[']) {
+            return Self::parse_pattern(word);
+        }
+        match word.chars().find(|it| !may_be_in_a_name(*it)) {
+            Some(wrong) => Err(ClientError::Host(wrong)),
+            None => Ok(Self::Host(word.to_ascii_lowercase())),
+        }
+    }
+
+    fn parse_pattern(word: &str) -> Result<Self, ClientError> {
+        let of_addresses = |it: char| it.is_ascii_digit() || ".*?[]:-".contains(it);
+        if word.chars().all(of_addresses) && word.contains(|it: char| it.is_ascii_digit()) {
+            return Err(ClientError::PatternOfAddresses);
+        }
+        if !pattern::is_whole(word) {
+            return Err(ClientError::Class);
+        }
+        let in_pattern = |it: char| may_be_in_a_name(it) || "*?[]^!".contains(it);
+        match word.chars().find(|it| !in_pattern(*it)) {
+            Some(wrong) => Err(ClientError::Host(wrong)),
+            None => Ok(Self::Pattern(word.to_ascii_lowercase())),
+        }
+    }
+
+    /// Which way of naming this is; they take precedence in the order of [`ClientKind`].
+    #[must_use]
+    pub const fn kind(&self) -> ClientKind {
+        match self {
+            Self::Address(_) | Self::Host(_) => ClientKind::Host,
+            Self::Network(_) => ClientKind::Network,
+            Self::Pattern(_) => ClientKind::Pattern,
+            Self::Netgroup(_) => ClientKind::Netgroup,
+            Self::Anyone => ClientKind::Anyone,
+        }
+    }
+
+    /// Whether it takes a name service to know who this is.
+    #[must_use]
+    pub const fn needs_names(&self) -> bool {
+        matches!(self, Self::Host(_) | Self::Pattern(_) | Self::Netgroup(_))
+    }
+}
+
+impl fmt::Display for Client {
+    /// As exports(5) writes it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(formatter, "{address}"),
+            Self::Host(name) | Self::Pattern(name) => formatter.write_str(name),
+            Self::Network(network) => write!(formatter, "{}/{}", network.address, network.bits),
+            Self::Netgroup(group) => write!(formatter, "@{group}"),
+            Self::Anyone => formatter.write_str("*"),
+        }
+    }
+}
+
+impl Network {
+    /// A network from its address and the bits or the mask after the `/`. Bits of the address beyond the mask count for
+    /// nothing.
+    fn parse(address: &str, mask: &str) -> Result<Self, ClientError> {
+        let address = parse_address(address).ok_or(ClientError::Network("the address is none"))?;
+        let width = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        let plain = !mask.is_empty() && mask.len() <= 3 && mask.bytes().all(|it| it.is_ascii_digit());
+        let bits = match mask.parse::<u8>() {
+            Ok(bits) if plain && bits <= width => bits,
+            Ok(_) => return Err(ClientError::Network("there are not so many bits")),
+            Err(_) => bits_of_mask(address, mask)?,
+        };
+        let address = match address {
+            IpAddr::V4(address) => {
+                let kept = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from(u32::from(address) & kept))
+            }
+            IpAddr::V6(address) => {
+                let kept = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from(u128::from(address) & kept))
+            }
+        };
+        Ok(Self { address, bits })
+    }
+
+    /// Whether an address, which is not one that is mapped into IPv6, lies in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let differing = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(own) ^ u32::from(other)).leading_zeros(),
+            (IpAddr::V6(own), IpAddr::V6(other)) => (u128::from(own) ^ u128::from(other)).leading_zeros(),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
+        };
+        differing >= u32::from(self.bits)
+    }
+}
+
+/// How many bits a mask such as 255.255.255.0 keeps.
+fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientError> {
+    let wrong = ClientError::Network("the mask is none");
+    let mask = mask.parse::<IpAddr>().map_err(|_| wrong)?;
+    let (ones, zeros, width) = match (address, mask) {
+        (IpAddr::V4(_), IpAddr::V4(mask)) => {
+            let mask = u32::from(mask);
+            (mask.leading_ones(), mask.trailing_zeros(), 32)
+        }
+        (IpAddr::V6(_), IpAddr::V6(mask)) => {
+            let mask = u128::from(mask);
+            (mask.leading_ones(), mask.trailing_zeros(), 128)
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => {
+            return Err(ClientError::Network("the mask is of the other family"));
+        }
+    };
+    if ones + zeros != width {
+        return Err(ClientError::Network("the mask has holes"));
+    }
+    u8::try_from(ones).map_err(|_| ClientError::Network("the mask is none"))
+}
+
+/// An address, which for IPv6 may stand in brackets.
+fn parse_address(word: &str) -> Option<IpAddr> {
+    let bare = word
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .filter(|inner| inner.contains(':'))
+        .unwrap_or(word);
+    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+const fn may_be_in_a_name(it: char) -> bool {
+    it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(word: &str) -> String {
+        match Client::parse(word) {
+            Ok(client) => format!("{:?} {client}", client.kind()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_way_of_naming_a_client_is_known_by_its_form() {
+        let rows = [
+            ("", "Anyone *"),
+            ("*", "Anyone *"),
+            ("host", "Host host"),
+            ("Host.Example.ORG", "Host host.example.org"),
+            ("10.1.2.3", "Host 10.1.2.3"),
+            ("fd00::1", "Host fd00::1"),
+            ("[fd00::1]", "Host fd00::1"),
+            ("::ffff:10.1.2.3", "Host 10.1.2.3"),
+            ("10.1.2.3/8", "Network 10.0.0.0/8"),
+            ("10.1.2.3/255.255.0.0", "Network 10.1.0.0/16"),
+            ("0.0.0.0/0", "Network 0.0.0.0/0"),
+            ("10.1.2.3/32", "Network 10.1.2.3/32"),
+            ("fd00::1/64", "Network fd00::/64"),
+            ("fd00::1/ffff:ffff::", "Network fd00::/32"),
+            ("::/0", "Network ::/0"),
+            ("*.example.org", "Pattern *.example.org"),
+            ("client[0-9]?.lab", "Pattern client[0-9]?.lab"),
+            ("@trusted", "Netgroup @trusted"),
+        ];
+        for (word, expected) in rows {
+            assert_eq!(shown(word), expected, "{word:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_client_says_why() {
+        let rows = [
+            ("10.0.0.0/33", "not so many bits"),
+            ("fd00::/129", "not so many bits"),
+            ("10.0.0.0/255.0.255.0", "holes"),
+            ("10.0.0.0/ffff::", "other family"),
+            ("10.0.0.0/", "mask is none"),
+            ("10.0.0.0/+8", "bits"),
+            ("10.0.0/8", "address is none"),
+            ("host/8", "address is none"),
+            ("192.168.1.*", "names, not addresses"),
+            ("192.168.[0-9].1", "names, not addresses"),
+            ("a[b.example", "has no ]"),
+            ("@", "needs a name"),
+            ("gss/krb5", "not supported"),
+            ("ho,st", "','"),
+            ("höst", "'ö'"),
+        ];
+        for (word, expected) in rows {
+            assert!(shown(word).contains(expected), "{word:?}: {}", shown(word));
+        }
+        assert!(Client::parse(&"a".repeat(253)).is_ok());
+        assert_eq!(Client::parse(&"a".repeat(254)), Err(ClientError::Long));
+    }
+
+    #[test]
+    fn networks_contain_what_begins_alike_and_is_of_their_family() {
+        let contains = |network: &str, address: &str| match Client::parse(network).unwrap() {
+            Client::Network(network) => network.contains(address.parse().unwrap()),
+            other => panic!("{other:?}"),
+        };
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "10.255.255.255", "11.0.0.0"),
+            ("10.0.0.128/25", "10.0.0.128", "10.0.0.127"),
+            ("fd00::/64", "fd00::ffff:1", "fd00:0:0:1::1"),
+            ("0.0.0.0/0", "255.1.1.1", "::1"),
+            ("::/0", "fe80::1", "10.0.0.1"),
+            ("10.0.0.1/32", "10.0.0.1", "10.0.0.2"),
+        ] {
+            assert!(contains(network, inside), "{network} {inside}");
+            assert!(!contains(network, outside), "{network} {outside}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(word in "[@*?a-z0-9./:\\[\\]-]{0,20}") {
+            if let Ok(client) = Client::parse(&word) {
+                prop_assert_eq!(Client::parse(&client.to_string()), Ok(client));
+            }
+        }
+    }
+}

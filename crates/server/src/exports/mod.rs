@@ -1,0 +1,101 @@
+//! What is exported, to whom, and by which rules (exports(5)).
+//!
+//! From text to decision: `parser` reads a file into lines, `options` what stands in parentheses, `clients` whom a line means;
+//! the binary opens the directories and hands [`ExportDefinition`]s in; `table` decides who may use which export how; `names`
+//! knows what name services say. An [`Exports`] never changes: a reload makes another one, and what was decided by the old one
+//! is known by its generation. It must not know requests or procedures.
+
+mod clients;
+mod names;
+mod pattern;
+mod rules;
+mod swap;
+mod table;
+
+use std::sync::Arc;
+
+use curt_vfs::Vfs;
+
+pub use clients::{Client, ClientError, ClientKind, Network};
+pub use names::{NameService, SystemNames};
+pub(crate) use rules::Flavor as CredentialFlavor;
+pub use rules::{ExportRules, Flavor, RulesByFlavor, Squash};
+pub use swap::Difference;
+pub(crate) use swap::ExportsTable;
+pub(crate) use table::{Decided, Export, Found};
+
+/// A tree that is to be exported.
+pub struct ExportDefinition {
+    /// The path that clients mount: absolute, its bytes as clients must send them.
+    pub path: Vec<u8>,
+    /// Another path that clients may mount it by: where the first leads, if there are symbolic links on the way.
+    pub leads_to: Option<Vec<u8>>,
+    /// The tree.
+    pub vfs: Arc<dyn Vfs>,
+    /// Who may use it, and how.
+    pub clients: Vec<ExportClient>,
+    /// What it is known by instead of the file system's own identity (`fsid=`).
+    pub fsid: Option<Fsid>,
+    /// Whether EXPORT tells of it: not if it is only entered from another (`crossmnt`).
+    pub listed: bool,
+}
+
+impl ExportDefinition {
+    /// A tree that everybody may use by the same rules.
+    #[must_use]
+    pub fn for_everyone(path: Vec<u8>, vfs: Arc<dyn Vfs>, rules: ExportRules) -> Self {
+        Self {
+            path,
+            leads_to: None,
+            vfs,
+            clients: vec![ExportClient::everyone(rules)],
+            fsid: None,
+            listed: true,
+        }
+    }
+}
+
+/// Who may use an export, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportClient {
+    /// Who.
+    pub client: Client,
+    /// How.
+    pub rules: RulesByFlavor,
+    /// The rules as exports(5) writes them; empty if they were not read from a file.
+    pub options: String,
+}
+
+/// What an export's file system is known by, whatever device it is on (`fsid=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fsid {
+    /// A number; 0 is `root`.
+    Number(u32),
+    /// A UUID.
+    Uuid([u8; 16]),
+}
+
+impl Fsid {
+    /// What clients see of it: a UUID is folded as knfsd does, both halves by exclusive or.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number.into(),
+            Self::Uuid(bytes) => {
+                let number = u128::from_be_bytes(bytes);
+                let [high, low] = [number >> 64, number & u128::from(u64::MAX)];
+                u64::try_from(high ^ low).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// The identity of the file system that the state remembers by it: FNV-1a over its kind and its bytes, so that no
+    /// file system's own is likely to be the same.
+    pub(crate) fn identity(self) -> u64 {
+        let (kind, bytes) = match self {
+            Self::Number(number) => (b"fsid=number:", u128::from(number).to_be_bytes()),
+            Self::Uuid(bytes) => (b"fsid=uuid:::", bytes),
+        };
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        kind.iter().chain(&bytes).fold(0xcbf2_9ce4_8422_2325, step)
+    }
+}

@@ -1,0 +1,371 @@
+//! What name services say of clients and users, asked on threads of its own and kept.
+//!
+//! A name service may take seconds, or never answer; so a thread that serves requests never asks one. It takes what is kept,
+//! or leaves its question here and waits, holding nothing, for a bounded time. What is kept is asked again every
+//! [`REFRESH`] if it was used meanwhile, else forgotten; then the generation of all decisions changes, so that they are made
+//! anew. "There is none" is kept as well.
+
+mod service;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+pub use service::{NameService, SystemNames};
+
+/// How long an answer is believed.
+const REFRESH: Duration = Duration::from_secs(60);
+/// How many questions are asked at once: so many may hang before others wait.
+const WORKERS: usize = 8;
+/// How many answers are kept, and how many questions may wait, at most.
+const ANSWERS_MAX: usize = 16_384;
+
+/// What a name service is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Question {
+    /// The addresses of a host.
+    Addresses(Box<str>),
+    /// The name of an address, if that name has the address.
+    Name(IpAddr),
+    /// Whether a netgroup has a machine.
+    Member(Box<str>, IpAddr),
+    /// A user's groups.
+    Groups(u32),
+}
+
+/// What it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    Addresses(Arc<[IpAddr]>),
+    Name(Option<Arc<str>>),
+    Member(bool),
+    Groups(Option<Arc<[u32]>>),
+}
+
+/// What is kept of an answer.
+struct Kept {
+    answer: Answer,
+    /// Whether anybody wanted it since it was last asked.
+    used: bool,
+}
+
+/// What is known and what is being asked. Its lock is never held while a service is asked.
+#[derive(Default)]
+struct Book {
+    kept: HashMap<Question, Kept>,
+    queue: VecDeque<Question>,
+    /// Those in the queue, and those that are being asked.
+    pending: HashSet<Question>,
+    started: bool,
+    closing: bool,
+}
+
+struct Shared {
+    service: Box<dyn NameService>,
+    book: Mutex<Book>,
+    /// Waited on by the workers.
+    work: Condvar,
+    /// Waited on by those who asked.
+    answered: Condvar,
+    /// Waited on by the one who asks again.
+    closing: Condvar,
+    /// Of all decisions; see [`super::ExportsTable`].
+    generation: Arc<AtomicU64>,
+}
+
+/// What name services said.
+pub(crate) struct Names(Arc<Shared>);
+
+impl Names {
+    pub(super) fn new(service: Box<dyn NameService>, generation: Arc<AtomicU64>) -> Self {
+        Self(Arc::new(Shared {
+            service,
+            book: Mutex::default(),
+            work: Condvar::new(),
+            answered: Condvar::new(),
+            closing: Condvar::new(),
+            generation,
+        }))
+    }
+
+    /// Starts the threads that ask, unless they run. Not to be called by a thread that serves: what it may do, and as whom,
+    /// is less than name services need.
+    pub(super) fn start(&self) -> std::io::Result<()> {
+        if std::mem::replace(&mut self.0.book.lock().started, true) {
+            return Ok(());
+        }
+        let spawn = |run: fn(&Shared)| {
+            let shared = Arc::clone(&self.0);
+            std::thread::Builder::new()
+                .name("curt-names".into())
+                .spawn(move || run(&shared))
+                .map(drop)
+        };
+        spawn(Shared::ask_again)?;
+        (0..WORKERS).try_for_each(|_| spawn(Shared::work))
+    }
+
+    /// The addresses of a host, as far as is known now.
+    pub(super) fn addresses(&self, host: &str) -> Option<Arc<[IpAddr]>> {
+        match self.0.known(Question::Addresses(host.into()))? {
+            Answer::Addresses(addresses) => Some(addresses),
+            Answer::Name(_) | Answer::Member(_) | Answer::Groups(_) => None,
+        }
+    }
+
+    /// The name of a machine, in lower case, as far as is known now.
+    pub(super) fn name(&self, address: IpAddr) -> Option<Option<Arc<str>>> {
+        match self.0.known(Question::Name(address))? {
+            Answer::Name(name) => Some(name),
+            Answer::Addresses(_) | Answer::Member(_) | Answer::Groups(_) => None,
+        }
+    }
+
+    /// Whether a netgroup has a machine, as far as is known now.
+    pub(super) fn member(&self, group: &str, address: IpAddr) -> Option<bool> {
+        match self.0.known(Question::Member(group.into(), address))? {
+            Answer::Member(is) => Some(is),
+            Answer::Addresses(_) | Answer::Name(_) | Answer::Groups(_) => None,
+        }
+    }
+
+    /// A user's groups, or that there is no such user, as far as is known now.
+    pub(crate) fn groups(&self, uid: u32) -> Option<Option<Arc<[u32]>>> {
+        match self.0.known(Question::Groups(uid))? {
+            Answer::Groups(groups) => Some(groups),
+            Answer::Addresses(_) | Answer::Name(_) | Answer::Member(_) => None,
+        }
+    }
+
+    /// Asks for the addresses of these hosts, which are kept from now on whether anybody uses them or not, and waits for them
+    /// until `deadline`. Those of other hosts are forgotten.
+    pub(super) fn keep_hosts<'h>(&self, hosts: impl Iterator<Item = &'h str>, deadline: Instant) {
+        let questions: HashSet<Question> = hosts.map(|host| Question::Addresses(host.into())).collect();
+        let mut book = self.0.book.lock();
+        book.kept
+            .retain(|known, _| !matches!(known, Question::Addresses(_)) || questions.contains(known));
+        drop(book);
+        for question in &questions {
+            self.wait(question, deadline);
+        }
+    }
+
+    /// Waits for the answer to a question until `deadline`. Returns whether there is one.
+    pub(crate) fn wait(&self, question: &Question, deadline: Instant) -> bool {
+        let mut book = self.0.book.lock();
+        loop {
+            if book.kept.contains_key(question) {
+                return true;
+            }
+            self.0.put(&mut book, question.clone());
+            if !book.started || self.0.answered.wait_until(&mut book, deadline).timed_out() {
+                return book.kept.contains_key(question);
+            }
+        }
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.0.book.lock().closing = true;
+        self.0.work.notify_all();
+        self.0.closing.notify_all();
+    }
+}
+
+impl Shared {
+    /// What is kept, or else the question is put.
+    fn known(&self, question: Question) -> Option<Answer> {
+        let mut book = self.book.lock();
+        if let Some(kept) = book.kept.get_mut(&question) {
+            kept.used = true;
+            return Some(kept.answer.clone());
+        }
+        self.put(&mut book, question);
+        None
+    }
+
+    fn put(&self, book: &mut MutexGuard<'_, Book>, question: Question) {
+        if book.started && book.queue.len() < ANSWERS_MAX && book.pending.insert(question.clone()) {
+            book.queue.push_back(question);
+            self.work.notify_one();
+        }
+    }
+
+    /// A worker: asks what is put.
+    fn work(&self) {
+        let mut book = self.book.lock();
+        while !book.closing {
+            let Some(question) = book.queue.pop_front() else {
+                self.work.wait(&mut book);
+                continue;
+            };
+            let answer = MutexGuard::unlocked(&mut book, || self.ask(&question));
+            book.pending.remove(&question);
+            if book.kept.len() >= ANSWERS_MAX && !book.kept.contains_key(&question) {
+                // Any other: whoever needs it asks once more. The decisions that were made of it are made anew.
+                let other = book.kept.keys().next().cloned();
+                other.map(|other| book.kept.remove(&other));
+                self.generation.fetch_add(1, Ordering::Release);
+            }
+            // What is asked again, nobody has used since.
+            let used = !book.kept.contains_key(&question);
+            book.kept.insert(question, Kept { answer, used });
+            self.answered.notify_all();
+        }
+    }
+
+    fn ask(&self, question: &Question) -> Answer {
+        let service = &*self.service;
+        match question {
+            Question::Addresses(host) => Answer::Addresses(service.addresses(host).into()),
+            Question::Name(address) => Answer::Name(service::checked_name(service, *address).map(Into::into)),
+            Question::Member(group, address) => Answer::Member(service::is_member(service, group, *address)),
+            Question::Groups(uid) => Answer::Groups(service.groups(*uid).map(Into::into)),
+        }
+    }
+
+    /// The one who asks again.
+    fn ask_again(&self) {
+        let mut book = self.book.lock();
+        while !book.closing {
+            let next = Instant::now() + REFRESH;
+            while !book.closing && !self.closing.wait_until(&mut book, next).timed_out() {}
+            if book.closing {
+                return;
+            }
+            self.renew(&mut book, Instant::now() + REFRESH / 2);
+        }
+    }
+
+    /// Forgets what nobody used, asks the rest again, and has all decisions made anew.
+    fn renew(&self, book: &mut MutexGuard<'_, Book>, deadline: Instant) {
+        let of_the_table = |question: &Question| matches!(question, Question::Addresses(_));
+        book.kept
+            .retain(|question, kept| std::mem::take(&mut kept.used) || of_the_table(question));
+        let questions: Vec<Question> = book.kept.keys().cloned().collect();
+        for question in questions {
+            self.put(book, question);
+        }
+        while !book.pending.is_empty() && !self.answered.wait_until(book, deadline).timed_out() {}
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::sync::atomic::AtomicBool;
+
+    use super::service::tests::Scripted;
+    use super::*;
+
+    fn names(service: Scripted) -> (Names, Arc<AtomicU64>) {
+        let generation = Arc::new(AtomicU64::new(1));
+        let names = Names::new(Box::new(service), Arc::clone(&generation));
+        names.start().unwrap();
+        (names, generation)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    fn wait(names: &Names, question: Question) -> Option<Answer> {
+        names.wait(&question, soon());
+        names.0.known(question)
+    }
+
+    #[test]
+    fn an_answer_is_kept_and_so_is_that_there_is_none() {
+        let service = Scripted::default().user(7, &[70, 71]);
+        let asked = Arc::clone(&service.asked);
+        let (names, _) = names(service);
+        assert_eq!(names.groups(7), None, "nobody waits who did not say so");
+        for _ in 0..3 {
+            assert!(names.wait(&Question::Groups(7), soon()) && names.wait(&Question::Groups(8), soon()));
+            assert_eq!(names.groups(7).unwrap().as_deref(), Some(&[70, 71][..]));
+            assert_eq!(names.groups(8), Some(None));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "each question was put once");
+    }
+
+    #[test]
+    fn a_service_that_hangs_holds_up_only_those_who_need_its_answer() {
+        let mut service = Scripted::default().user(7, &[70]);
+        let released = Arc::new(AtomicBool::new(false));
+        let gate = Arc::clone(&released);
+        service.before_name = Box::new(move || {
+            while !gate.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (names, _) = names(service);
+        let slow = Question::Name("10.0.0.1".parse().unwrap());
+        assert!(!names.wait(&slow, Instant::now()));
+        assert!(names.wait(&Question::Groups(7), soon()));
+        assert_eq!(names.0.known(slow.clone()), None, "still unanswered");
+        released.store(true, Ordering::Release);
+        assert_eq!(wait(&names, slow), Some(Answer::Name(None)));
+    }
+
+    #[test]
+    fn nothing_is_waited_for_before_there_is_anybody_to_ask() {
+        let names = Names::new(Box::new(Scripted::default()), Arc::default());
+        assert!(!names.wait(&Question::Groups(7), soon()));
+    }
+
+    #[test]
+    fn a_renewal_forgets_the_unused_asks_the_rest_and_changes_the_generation() {
+        let service = Scripted::default().user(7, &[70]).user(8, &[80]);
+        let (asked, users) = (Arc::clone(&service.asked), Arc::clone(&service.users));
+        let (names, generation) = names(service);
+        let renew = || {
+            let shared = &names.0;
+            shared.renew(&mut shared.book.lock(), soon());
+            (asked.load(Ordering::Relaxed), generation.load(Ordering::Relaxed))
+        };
+        let groups = |uid| wait(&names, Question::Groups(uid)).unwrap();
+        let are = |list: &[u32]| Answer::Groups(Some(list.into()));
+        assert_eq!((groups(7), groups(8)), (are(&[70]), are(&[80])));
+        assert_eq!(renew(), (4, 2), "both were used, and are asked again");
+        users.lock().insert(7, vec![71]);
+        assert_eq!(groups(7), are(&[70]), "kept until the next renewal");
+        assert_eq!(renew(), (5, 3), "8 was not used, and is forgotten");
+        assert_eq!(groups(7), are(&[71]));
+    }
+
+    #[test]
+    fn hosts_of_the_table_are_kept_unused_and_those_of_an_old_table_are_not() {
+        let service = Scripted::default().host("a", "10.0.0.1").host("b", "10.0.0.2");
+        let (names, _) = names(service);
+        names.keep_hosts(["a", "b", "none"].into_iter(), soon());
+        let known = |host: &str| names.addresses(host).map(|addresses| addresses.len());
+        assert_eq!(
+            (known("a"), known("b"), known("none")),
+            (Some(1), Some(1), Some(0))
+        );
+        for _ in 0..2 {
+            names.0.renew(&mut names.0.book.lock(), soon());
+        }
+        assert_eq!(known("a"), Some(1));
+        names.keep_hosts(["b"].into_iter(), soon());
+        assert_eq!(known("b"), Some(1));
+        assert_eq!(known("a"), None);
+    }
+
+    #[test]
+    fn no_more_answers_are_kept_than_the_limit() {
+        let (names, generation) = names(Scripted::default());
+        let last = u32::try_from(ANSWERS_MAX).unwrap();
+        for uid in 0..=last {
+            assert!(names.wait(&Question::Groups(uid), soon()));
+        }
+        assert_eq!(names.0.book.lock().kept.len(), ANSWERS_MAX);
+        assert_eq!(generation.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,189 @@
+//! Whom names are asked of, and what of the answers is believed.
+
+use std::net::{IpAddr, ToSocketAddrs as _};
+
+use crate::sys;
+
+/// A source of names. Each call may take long; none is made by a thread that serves.
+pub trait NameService: Send + Sync {
+    /// The addresses of a host; none if it is unknown.
+    fn addresses(&self, host: &str) -> Vec<IpAddr>;
+
+    /// The name that an address says it has.
+    fn name(&self, address: IpAddr) -> Option<String>;
+
+    /// Whether a netgroup has a machine, by its name or by its address in text.
+    fn in_netgroup(&self, group: &str, host: &str) -> bool;
+
+    /// A user's groups, the main one first; none if there is no such user.
+    fn groups(&self, uid: u32) -> Option<Vec<u32>>;
+}
+
+/// The name services of this machine (nsswitch.conf).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemNames;
+
+impl NameService for SystemNames {
+    fn addresses(&self, host: &str) -> Vec<IpAddr> {
+        let found = (host, 0).to_socket_addrs().into_iter().flatten();
+        let mut addresses: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    fn name(&self, address: IpAddr) -> Option<String> {
+        sys::name_of(address)
+    }
+
+    fn in_netgroup(&self, group: &str, host: &str) -> bool {
+        sys::in_netgroup(group, host)
+    }
+
+    fn groups(&self, uid: u32) -> Option<Vec<u32>> {
+        sys::groups_of(uid)
+    }
+}
+
+/// The name of a machine, in lower case and without a last dot: only if the name, asked for its addresses, has this one. Who
+/// runs the reverse zone of an address can give it any name.
+pub(super) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<String> {
+    let name = service.name(address)?;
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    service.addresses(&name).contains(&address).then_some(name)
+}
+
+/// Whether a netgroup has a machine by its name, by the first part of its name, or by its address.
+pub(super) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> bool {
+    let name = checked_name(service, address);
+    let short = name.as_deref().and_then(|name| name.split_once('.'));
+    let candidates = [
+        name.as_deref().map(str::to_owned),
+        short.map(|(first, _)| first.to_owned()),
+        Some(address.to_string()),
+    ];
+    candidates
+        .into_iter()
+        .flatten()
+        .any(|host| service.in_netgroup(group, &host))
+}
+
+#[cfg(test)]
+pub(in crate::exports) mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Names from tables of the test's.
+    pub(in crate::exports) struct Scripted {
+        pub(in crate::exports) asked: Arc<AtomicUsize>,
+        pub(in crate::exports) users: Arc<Mutex<BTreeMap<u32, Vec<u32>>>>,
+        pub(in crate::exports) before_name: Box<dyn Fn() + Send + Sync>,
+        forward: BTreeMap<String, Vec<IpAddr>>,
+        reverse: BTreeMap<IpAddr, String>,
+        members: BTreeSet<(String, String)>,
+    }
+
+    impl Default for Scripted {
+        fn default() -> Self {
+            Self {
+                asked: Arc::default(),
+                users: Arc::default(),
+                before_name: Box::new(|| {}),
+                forward: BTreeMap::new(),
+                reverse: BTreeMap::new(),
+                members: BTreeSet::new(),
+            }
+        }
+    }
+
+    impl Scripted {
+        pub(in crate::exports) fn user(self, uid: u32, groups: &[u32]) -> Self {
+            self.users.lock().insert(uid, groups.to_vec());
+            self
+        }
+
+        /// A host whose name and address agree.
+        pub(in crate::exports) fn host(self, name: &str, address: &str) -> Self {
+            self.forward(name, address).reverse(address, name)
+        }
+
+        pub(in crate::exports) fn forward(mut self, name: &str, address: &str) -> Self {
+            let addresses = self.forward.entry(name.to_owned()).or_default();
+            addresses.push(address.parse().unwrap());
+            self
+        }
+
+        pub(in crate::exports) fn reverse(mut self, address: &str, name: &str) -> Self {
+            self.reverse.insert(address.parse().unwrap(), name.to_owned());
+            self
+        }
+
+        pub(in crate::exports) fn member(mut self, group: &str, host: &str) -> Self {
+            self.members.insert((group.to_owned(), host.to_owned()));
+            self
+        }
+    }
+
+    impl NameService for Scripted {
+        fn addresses(&self, host: &str) -> Vec<IpAddr> {
+            self.forward.get(host).cloned().unwrap_or_default()
+        }
+
+        fn name(&self, address: IpAddr) -> Option<String> {
+            (self.before_name)();
+            self.reverse.get(&address).cloned()
+        }
+
+        fn in_netgroup(&self, group: &str, host: &str) -> bool {
+            self.members.contains(&(group.to_owned(), host.to_owned()))
+        }
+
+        fn groups(&self, uid: u32) -> Option<Vec<u32>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.users.lock().get(&uid).cloned()
+        }
+    }
+
+    #[test]
+    fn a_name_counts_only_if_it_has_the_address() {
+        let service = Scripted::default()
+            .host("a.example.org", "10.0.0.1")
+            .reverse("10.0.0.2", "A.example.org.")
+            .forward("b.example.org", "10.0.0.3")
+            .reverse("10.0.0.3", "B.Example.org.");
+        let name = |address: &str| checked_name(&service, address.parse().unwrap());
+        assert_eq!(name("10.0.0.1").as_deref(), Some("a.example.org"));
+        assert_eq!(name("10.0.0.2"), None, "an invented name");
+        assert_eq!(name("10.0.0.3").as_deref(), Some("b.example.org"));
+        assert_eq!(name("10.0.0.4"), None);
+    }
+
+    #[test]
+    fn members_of_a_netgroup_are_known_by_name_short_name_and_address() {
+        let service = Scripted::default()
+            .host("a.example.org", "10.0.0.1")
+            .host("b.example.org", "10.0.0.2")
+            .reverse("10.0.0.9", "a.example.org")
+            .member("full", "a.example.org")
+            .member("short", "b")
+            .member("number", "10.0.0.3");
+        let is = |group: &str, address: &str| is_member(&service, group, address.parse().unwrap());
+        assert!(is("full", "10.0.0.1") && is("short", "10.0.0.2") && is("number", "10.0.0.3"));
+        assert!(!is("full", "10.0.0.2") && !is("short", "10.0.0.1") && !is("none", "10.0.0.1"));
+        assert!(!is("full", "10.0.0.9"), "an invented name makes no member");
+    }
+
+    #[test]
+    fn the_system_knows_its_own_host() {
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(SystemNames.addresses("localhost").contains(&local));
+        assert!(SystemNames.addresses("no-such-host.invalid").is_empty());
+        assert_eq!(SystemNames.addresses("127.0.0.1"), [local]);
+    }
+}

@@ -1,0 +1,197 @@
+//! The exports of now, and how they are replaced while requests are served.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+
+use super::names::{NameService, Names};
+use super::table::{Export, Exports};
+use super::{Client, ExportDefinition};
+use crate::dispatch::SetupError;
+use crate::state::State;
+
+/// How long a load waits for the addresses of all its hosts: those that are unknown by then are resolved later.
+const HOSTS_TIME: Duration = Duration::from_secs(10);
+
+/// The exports of now.
+pub(crate) struct ExportsTable {
+    current: RwLock<Arc<Exports>>,
+    /// Changes with each change of what anybody may do: of the exports, of names, of groups. Pairs with itself: who
+    /// decides loads it (Acquire) before anything that the decision is made of, and who changes that adds to it (Release)
+    /// afterwards.
+    generation: Arc<AtomicU64>,
+    names: Arc<Names>,
+}
+
+impl ExportsTable {
+    /// No exports yet.
+    pub(crate) fn new(service: Box<dyn NameService>) -> Self {
+        let generation = Arc::new(AtomicU64::new(1));
+        let names = Arc::new(Names::new(service, Arc::clone(&generation)));
+        Self {
+            current: RwLock::new(Arc::new(Exports::new(Vec::new(), Arc::clone(&names)))),
+            generation,
+            names,
+        }
+    }
+
+    /// The number of all decisions that can be made now. What was decided under another number must be decided again; a
+    /// decision bears the number that was read before it was begun.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The exports of now.
+    pub(crate) fn current(&self) -> Arc<Exports> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// What name services say.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Puts other exports in the place of those of now, at once for all requests that begin afterwards. Nothing changes
+    /// if that fails. Not for threads that serve.
+    pub(crate) fn replace(
+        &self,
+        state: &State,
+        definitions: Vec<ExportDefinition>,
+    ) -> Result<Difference, SetupError> {
+        let exports = number(state, definitions)?;
+        self.resolve_hosts(&exports)?;
+        let new = Arc::new(Exports::new(exports, Arc::clone(&self.names)));
+        let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&new));
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(Difference::between(&old, &new))
+    }
+
+    fn resolve_hosts(&self, exports: &[Export]) -> Result<(), SetupError> {
+        let clients = || {
+            exports
+                .iter()
+                .flat_map(Export::clients)
+                .map(|client| &client.client)
+        };
+        if clients().any(Client::needs_names) {
+            self.start_names()?;
+        }
+        let hosts = || {
+            clients().filter_map(|client| match client {
+                Client::Host(name) => Some(name.as_str()),
+                Client::Address(_)
+                | Client::Network(_)
+                | Client::Pattern(_)
+                | Client::Netgroup(_)
+                | Client::Anyone => None,
+            })
+        };
+        self.names.keep_hosts(hosts(), Instant::now() + HOSTS_TIME);
+        for host in hosts().collect::<std::collections::BTreeSet<_>>() {
+            if self
+                .names
+                .addresses(host)
+                .is_none_or(|addresses| addresses.is_empty())
+            {
+                tracing::warn!("unknown host {host}: nothing is exported to it until its name resolves");
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what asks name services.
+    pub(crate) fn start_names(&self) -> Result<(), SetupError> {
+        self.names.start().map_err(SetupError::Threads)
+    }
+}
+
+/// Gives exports and file systems their lasting numbers.
+fn number(state: &State, definitions: Vec<ExportDefinition>) -> Result<Vec<Export>, SetupError> {
+    let mut numbered: Vec<Export> = Vec::new();
+    for definition in definitions {
+        crate::dispatch::check_path(&definition.path)?;
+        let id = state.export_id(&definition.path)?;
+        let identity = definition.fsid.map(super::Fsid::identity);
+        let file_system = state.file_system_id(identity.unwrap_or_else(|| definition.vfs.identity()))?;
+        let export = Export::new(definition, id, file_system);
+        if numbered.iter().any(|other| other.is_at_the_path_of(&export)) {
+            return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
+        }
+        numbered.push(export);
+    }
+    Ok(numbered)
+}
+
+/// What a reload changed, a line for each client of each export.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// What is exported that was not.
+    pub added: Vec<String>,
+    /// What is exported no longer: handles of it are stale.
+    pub removed: Vec<String>,
+    /// What is exported by other rules.
+    pub changed: Vec<String>,
+}
+
+impl Difference {
+    fn between(old: &Exports, new: &Exports) -> Self {
+        let (old, new) = (lines(old), lines(new));
+        let mut difference = Self::default();
+        for (key, options) in &new {
+            match old.get(key) {
+                None => difference.added.push(format!("{key}({options})")),
+                Some(before) if before == options => {}
+                Some(before) => difference
+                    .changed
+                    .push(format!("{key}({options}), was ({before})")),
+            }
+        }
+        let gone = old.iter().filter(|(key, _)| !new.contains_key(*key));
+        difference.removed = gone.map(|(key, options)| format!("{key}({options})")).collect();
+        difference
+    }
+
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+impl fmt::Display for Difference {
+    /// A line for each change: `added`, `removed` or `changed`, then the path, the client and the rules.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return formatter.write_str("nothing changed");
+        }
+        let kinds = [
+            ("added", &self.added),
+            ("removed", &self.removed),
+            ("changed", &self.changed),
+        ];
+        let lines = kinds
+            .iter()
+            .flat_map(|(kind, lines)| lines.iter().map(move |line| (kind, line)));
+        let mut first = true;
+        for (kind, line) in lines {
+            let separator = if std::mem::take(&mut first) { "" } else { "\n" };
+            write!(formatter, "{separator}{kind} {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Each export's clients, with their rules.
+fn lines(exports: &Exports) -> BTreeMap<String, String> {
+    let of_export = |export: &Arc<Export>| {
+        let path = export.path().escape_ascii().to_string();
+        let line =
+            |client: &super::ExportClient| (format!("{path} {}", client.client), client.options.clone());
+        export.clients().iter().map(line).collect::<Vec<_>>()
+    };
+    exports.iter().flat_map(of_export).collect()
+}

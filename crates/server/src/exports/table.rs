@@ -1,0 +1,312 @@
+//! The exports in service: immutable, found by number or path, and who may use which of them how.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use curt_proto::nfs3::Status;
+use curt_rpc::auth::AuthStatus;
+use curt_rpc::server::CallFailure;
+use curt_vfs::{Caller, NodeHandle, Vfs};
+
+use super::clients::Client;
+use super::names::{Names, Question};
+use super::rules::{ExportRules, Flavor, RulesByFlavor};
+use super::{ExportClient, ExportDefinition, Fsid, pattern};
+use crate::file_handle::{ExportId, FileSystemId};
+use crate::request::Refusal;
+
+/// An export in service.
+pub(crate) struct Export {
+    pub(crate) id: ExportId,
+    pub(crate) file_system: FileSystemId,
+    /// What clients see as the file system's number.
+    pub(crate) fsid: u64,
+    /// The paths it can be mounted by, one component each: as it was written, and where that leads.
+    paths: Vec<Vec<Vec<u8>>>,
+    path: Vec<u8>,
+    pub(crate) vfs: Arc<dyn Vfs>,
+    /// In the order of precedence.
+    clients: Vec<ExportClient>,
+    /// Whether EXPORT tells of it.
+    pub(crate) listed: bool,
+    /// The exports that are mounted on directories of this one, by the directory that each covers.
+    children: HashMap<NodeHandle, ExportId>,
+    /// The export that this one is mounted in, and the directory there that it covers.
+    above: Option<(ExportId, NodeHandle)>,
+}
+
+/// What becomes of a request on an export.
+pub(crate) enum Decided {
+    /// It is served by these rules.
+    Open(Arc<Export>, ExportRules),
+    /// It is not.
+    Refused(Refusal),
+    /// It takes the answer to this question to know.
+    Unknown(Question),
+}
+
+/// Which client of an export a machine is.
+pub(crate) enum Found<'e> {
+    /// This one.
+    Client(&'e ExportClient),
+    /// None.
+    Nobody,
+    /// It takes the answer to this question to know.
+    Unknown(Question),
+}
+
+/// Whether a machine is a client.
+enum Match {
+    Yes,
+    No,
+    Unknown(Question),
+}
+
+impl Export {
+    pub(super) fn new(definition: ExportDefinition, id: ExportId, file_system: FileSystemId) -> Self {
+        let ExportDefinition {
+            path,
+            leads_to,
+            vfs,
+            mut clients,
+            fsid,
+            listed,
+        } = definition;
+        let split = |path: &[u8]| components(path).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let mut paths = vec![split(&path)];
+        paths.extend(
+            leads_to
+                .map(|path| split(&path))
+                .filter(|other| *other != paths[0]),
+        );
+        // Stable: of two of one kind the first comes first.
+        clients.sort_by_key(|client| client.client.kind());
+        Self {
+            id,
+            file_system,
+            fsid: fsid.map_or_else(|| u64::from(file_system.0), Fsid::number),
+            paths,
+            path,
+            vfs,
+            clients,
+            listed,
+            children: HashMap::new(),
+            above: None,
+        }
+    }
+
+    /// Which client of this export a machine is: the first that it matches, in the order of precedence.
+    pub(crate) fn client(&self, address: IpAddr, names: &Names) -> Found<'_> {
+        for client in &self.clients {
+            match matches(&client.client, address, names) {
+                Match::Yes => return Found::Client(client),
+                Match::No => {}
+                Match::Unknown(question) => return Found::Unknown(question),
+            }
+        }
+        Found::Nobody
+    }
+
+    /// Whether clients would name both alike.
+    pub(crate) fn is_at_the_path_of(&self, other: &Self) -> bool {
+        self.paths.iter().any(|path| other.paths.contains(path))
+    }
+
+    pub(crate) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    pub(crate) fn clients(&self) -> &[ExportClient] {
+        &self.clients
+    }
+
+    /// The export that is mounted on a directory of this one.
+    pub(crate) fn child_at(&self, node: &NodeHandle) -> Option<ExportId> {
+        if self.children.is_empty() {
+            return None;
+        }
+        self.children.get(node).copied()
+    }
+
+    /// The export that this one is mounted in, and the directory there that it covers.
+    pub(crate) const fn above(&self) -> Option<(ExportId, NodeHandle)> {
+        self.above
+    }
+}
+
+/// All exports at one time.
+pub(crate) struct Exports {
+    /// By their numbers, ascending.
+    exports: Vec<Arc<Export>>,
+    names: Arc<Names>,
+}
+
+impl Exports {
+    pub(super) fn new(mut exports: Vec<Export>, names: Arc<Names>) -> Self {
+        exports.sort_by_key(|export| export.id);
+        find_mounts(&mut exports);
+        Self {
+            exports: exports.into_iter().map(Arc::new).collect(),
+            names,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Export>> {
+        self.exports.iter()
+    }
+
+    pub(crate) fn by_id(&self, id: ExportId) -> Option<&Arc<Export>> {
+        let at = self.exports.binary_search_by_key(&id, |export| export.id).ok()?;
+        self.exports.get(at)
+    }
+
+    /// What becomes of a request of a client for a file of an export.
+    ///
+    /// As with knfsd, an export that is closed to a client is stale for it: its handles came from what was open once.
+    pub(crate) fn decide(
+        &self,
+        client: SocketAddr,
+        flavor: Option<Flavor>,
+        (id, file_system): (ExportId, FileSystemId),
+    ) -> Decided {
+        let status = |status| Decided::Refused(Refusal::Status(status));
+        // An export that is no more, or another file system at its place: the handle was good once.
+        let export = self.by_id(id).filter(|export| export.file_system == file_system);
+        let Some(export) = export else {
+            return status(Status::Stale);
+        };
+        let found = match export.client(client.ip().to_canonical(), &self.names) {
+            Found::Client(found) => found,
+            Found::Nobody => return status(Status::Stale),
+            Found::Unknown(question) => return Decided::Unknown(question),
+        };
+        if found.is_closed_to(client) {
+            return status(Status::Acces);
+        }
+        match flavor.and_then(|flavor| found.rules.of(flavor)) {
+            Some(rules) => Decided::Open(Arc::clone(export), *rules),
+            None => Decided::Refused(Refusal::Call(CallFailure::Denied(AuthStatus::TooWeak))),
+        }
+    }
+
+    /// The exports that a path lies in, the innermost first, each with the components below its root.
+    pub(crate) fn around<'p>(&self, path: &'p [u8]) -> Vec<(&Arc<Export>, Vec<&'p [u8]>)> {
+        let wanted: Vec<&[u8]> = components(path).collect();
+        let within = |export: &Export| {
+            let depths = export.paths.iter().filter(|path| begins_with(&wanted, path));
+            depths.map(Vec::len).max()
+        };
+        let mut around: Vec<(usize, &Arc<Export>)> = self
+            .exports
+            .iter()
+            .filter_map(|export| Some((within(export)?, export)))
+            .collect();
+        around.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        let below = |depth| wanted.get(depth..).unwrap_or_default().to_vec();
+        around
+            .into_iter()
+            .map(|(depth, export)| (export, below(depth)))
+            .collect()
+    }
+}
+
+impl ExportClient {
+    /// Whether a request comes from a port that anybody on the client could have.
+    pub(crate) fn is_closed_to(&self, client: SocketAddr) -> bool {
+        self.rules.common().secure_ports && client.port() >= 1024
+    }
+
+    /// Everybody, by one set of rules.
+    #[must_use]
+    pub fn everyone(rules: ExportRules) -> Self {
+        Self {
+            client: Client::Anyone,
+            rules: RulesByFlavor::without_sec(rules),
+            options: String::new(),
+        }
+    }
+}
+
+fn matches(client: &Client, address: IpAddr, names: &Names) -> Match {
+    let known = match client {
+        Client::Anyone => Some(true),
+        Client::Address(own) => Some(*own == address),
+        Client::Network(network) => Some(network.contains(address)),
+        // Not yet resolved is not waited for: one unreachable name must not stop everybody else.
+        Client::Host(name) => {
+            let addresses = names.addresses(name);
+            Some(addresses.is_some_and(|addresses| addresses.contains(&address)))
+        }
+        Client::Pattern(pattern) => names
+            .name(address)
+            .map(|name| name.is_some_and(|name| pattern::fits(pattern, &name))),
+        Client::Netgroup(group) => names.member(group, address),
+    };
+    match (known, client) {
+        (Some(true), _) => Match::Yes,
+        (Some(false), _) => Match::No,
+        (None, Client::Netgroup(group)) => Match::Unknown(Question::Member(group.as_str().into(), address)),
+        (None, _) => Match::Unknown(Question::Name(address)),
+    }
+}
+
+/// Finds out which exports are mounted on directories of others: those whose root is not what the other has at their path.
+fn find_mounts(exports: &mut [Export]) {
+    let mut found = Vec::new();
+    for (at, child) in exports.iter().enumerate() {
+        let outer = exports.iter().enumerate().filter_map(|(outer, export)| {
+            let depth = export.paths.iter().filter(|path| {
+                child
+                    .paths
+                    .iter()
+                    .any(|own| own.len() > path.len() && begins_with(own, path))
+            });
+            Some((depth.map(Vec::len).max()?, outer))
+        });
+        let Some((depth, outer)) = outer.max() else {
+            continue;
+        };
+        let parent = &exports[outer];
+        let below = child.paths.iter().find(|own| {
+            own.len() > depth
+                && parent
+                    .paths
+                    .iter()
+                    .any(|path| path.len() == depth && begins_with(own, path))
+        });
+        let covered = below.and_then(|own| walk(&*parent.vfs, own.get(depth..).unwrap_or_default()));
+        if let Some(covered) = covered
+            && (covered != child.vfs.root() || parent.vfs.identity() != child.vfs.identity())
+        {
+            found.push((at, outer, covered));
+        }
+    }
+    for (child, parent, covered) in found {
+        exports[child].above = Some((exports[parent].id, covered));
+        let id = exports[child].id;
+        exports[parent].children.insert(covered, id);
+    }
+}
+
+fn walk(vfs: &dyn Vfs, below: &[Vec<u8>]) -> Option<NodeHandle> {
+    let step = |at: NodeHandle, name: &Vec<u8>| {
+        let found = vfs.lookup(&Caller::ROOT, &at, name).value.ok()?;
+        Some(found.handle)
+    };
+    below.iter().try_fold(vfs.root(), step)
+}
+
+fn begins_with(path: &[impl AsRef<[u8]>], beginning: &[impl AsRef<[u8]>]) -> bool {
+    path.len() >= beginning.len()
+        && beginning
+            .iter()
+            .zip(path)
+            .all(|(own, asked)| own.as_ref() == asked.as_ref())
+}
+
+/// A path's components; doubled and trailing slashes and "." count for nothing.
+pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+}

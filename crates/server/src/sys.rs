@@ -1,0 +1,127 @@
+//! The name services that only the C library reaches: reverse look-ups, netgroups and users' groups (nsswitch).
+//!
+//! JUSTIFICATION: which files, directories and servers say who is in a netgroup or a group is nsswitch.conf's business,
+//! and its modules are loaded by the C library alone; without it, what administrators set up would not hold.
+#![allow(unsafe_code, reason = "calls of the C library, see the justification above")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::net::IpAddr;
+
+/// The longest name that a reverse look-up may give, in bytes with its end (NI_MAXHOST).
+const NAME_BYTES: usize = 1025;
+/// The most groups that one user can have (NGROUPS_MAX of Linux).
+const GROUPS_MAX: usize = 65_536;
+/// Room for one line of the user database, in bytes.
+const USER_LINE_BYTES: usize = 64 << 10;
+
+unsafe extern "C" {
+    /// Not in the libc crate: see innetgr(3).
+    fn innetgr(
+        group: *const c_char,
+        host: *const c_char,
+        user: *const c_char,
+        domain: *const c_char,
+    ) -> c_int;
+}
+
+/// The name of an address by the reverse look-up, which its owner may have invented.
+pub(crate) fn name_of(address: IpAddr) -> Option<String> {
+    let mut name = [0; NAME_BYTES];
+    let status = match address {
+        IpAddr::V4(address) => {
+            // SAFETY: all bits zero are a socket address of this type.
+            let mut socket: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+            socket.sin_family = libc::sa_family_t::try_from(libc::AF_INET).ok()?;
+            socket.sin_addr.s_addr = u32::from_ne_bytes(address.octets());
+            reverse(&raw const socket, &mut name)
+        }
+        IpAddr::V6(address) => {
+            // SAFETY: all bits zero are a socket address of this type.
+            let mut socket: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+            socket.sin6_family = libc::sa_family_t::try_from(libc::AF_INET6).ok()?;
+            socket.sin6_addr.s6_addr = address.octets();
+            reverse(&raw const socket, &mut name)
+        }
+    };
+    if status != 0 {
+        return None;
+    }
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    name.to_str().ok().map(str::to_owned)
+}
+
+fn reverse<T>(socket: *const T, name: &mut [u8; NAME_BYTES]) -> c_int {
+    let length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    let room = libc::socklen_t::try_from(NAME_BYTES).unwrap_or(0);
+    // SAFETY: `socket` points to a whole socket address of `length` bytes, `name` has `room` bytes, and no service name
+    // is asked for.
+    unsafe {
+        libc::getnameinfo(
+            socket.cast(),
+            length,
+            name.as_mut_ptr().cast(),
+            room,
+            std::ptr::null_mut(),
+            0,
+            libc::NI_NAMEREQD,
+        )
+    }
+}
+
+/// Whether a netgroup has a machine of this name (or address, in text).
+pub(crate) fn in_netgroup(group: &str, host: &str) -> bool {
+    let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else {
+        return false;
+    };
+    let any = std::ptr::null();
+    // SAFETY: both are strings with an end, and null means any user and any domain.
+    unsafe { innetgr(group.as_ptr(), host.as_ptr(), any, any) == 1 }
+}
+
+/// All groups of a user, the main one first; none if there is no such user.
+pub(crate) fn groups_of(uid: u32) -> Option<Vec<u32>> {
+    let mut line = vec![0; USER_LINE_BYTES];
+    // SAFETY: all bits zero are a record of this type, which is filled before it is used.
+    let mut user: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are to values that live until the end of this function, and `line` has the bytes it is said to have.
+    let status =
+        unsafe { libc::getpwuid_r(uid, &raw mut user, line.as_mut_ptr(), line.len(), &raw mut found) };
+    if status != 0 || found.is_null() {
+        return None;
+    }
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut count = c_int::try_from(groups.len()).ok()?;
+        // SAFETY: the name is a string within `line`, and `groups` has room for `count` numbers.
+        let status =
+            unsafe { libc::getgrouplist(user.pw_name, user.pw_gid, groups.as_mut_ptr(), &raw mut count) };
+        let count = usize::try_from(count).ok()?;
+        if status >= 0 {
+            groups.truncate(count);
+            return Some(groups);
+        }
+        if groups.len() >= GROUPS_MAX {
+            return None;
+        }
+        groups.resize(count.clamp(groups.len() * 2, GROUPS_MAX), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn the_systems_own_files_are_asked() {
+        assert_eq!(groups_of(0).unwrap().first(), Some(&0));
+        assert_eq!(groups_of(4_000_000_000), None);
+        assert_eq!(
+            name_of("127.0.0.1".parse().unwrap()).as_deref(),
+            Some("localhost")
+        );
+        assert!(!in_netgroup("no-such-netgroup", "localhost"));
+        assert!(!in_netgroup("nul\0", "localhost"));
+    }
+}
