@@ -1,0 +1,322 @@
+//! Calls that a client sends twice, because its connection ended before the reply came: over a new connection and from another
+//! port. The second one gets the reply of the first and changes nothing, whatever happened in between.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, LinkArguments,
+    MkdirArguments, MknodArguments, MknodData, NfsTime, Outcome, PROGRAM, Path, Procedure, RenameArguments,
+    Sattr, SetattrArguments, Stability, Status, SymlinkArguments, VERSION, WccData, WriteArguments,
+};
+use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::message::encode_call_header;
+use curt_rpc::server::{Limits, Server, ServerHandle};
+use curt_server::{ExportDefinition, ExportRules, NFS_RECORD_MAX, NfsService, Setup, Squash, State};
+use curt_trace::{ServerCounter, ServerCounters};
+use curt_vfs::{MemoryOptions, MemoryVfs};
+use curt_xdr::{Encode, Opaque, decode_all};
+
+/// The bytes of a record's length, and of an accepted reply's header after it.
+const MARK: usize = 4;
+const HEADER: usize = 24;
+
+struct Bed {
+    address: SocketAddr,
+    handle: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+    counters: Arc<ServerCounters>,
+    xid: AtomicU32,
+    root: FileHandle,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let counters = Arc::new(ServerCounters::default());
+        let rules = ExportRules {
+            squash: Squash::None,
+            secure_ports: false,
+            ..ExportRules::default()
+        };
+        let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+        let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
+        let service = NfsService::new(Setup {
+            state: State::ephemeral().unwrap(),
+            exports,
+            counters: Arc::clone(&counters),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits {
+            record_size: NFS_RECORD_MAX,
+            ..Limits::default()
+        };
+        let server = Server::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();
+        let handle = server.handle();
+        let thread = Some(std::thread::spawn(move || server.run()));
+        let mut bed = Self {
+            address,
+            handle,
+            thread,
+            counters,
+            xid: AtomicU32::new(1),
+            root: FileHandle::new(&[]).unwrap(),
+        };
+        let path = ExportPath(Opaque::new(b"/export").unwrap());
+        let procedure = mount3::Procedure::Mount.number();
+        let reply = bed.send(&bed.record((mount3::PROGRAM, 3, procedure), &path));
+        match decode_all(&reply[HEADER..]).unwrap() {
+            MountReply::Ok(ok) => bed.root = ok.root,
+            MountReply::Failed(status) => panic!("{status}"),
+        }
+        bed
+    }
+
+    /// A call with a number of its own, as it goes over the wire.
+    fn record(&self, procedure: (u32, u32, u32), arguments: &dyn Encode) -> Vec<u8> {
+        let credential = Credential::Sys(SysCredential {
+            machine_name: MachineName::new(b"test"),
+            uid: 0,
+            gid: 0,
+            groups: Groups::first_of(&[]),
+        });
+        let mut body = Vec::new();
+        let xid = self.xid.fetch_add(1, Ordering::Relaxed);
+        encode_call_header(&mut body, xid, procedure, &credential);
+        arguments.encode(&mut body);
+        let mark = 0x8000_0000 | u32::try_from(body.len()).unwrap();
+        [&mark.to_be_bytes(), &*body].concat()
+    }
+
+    fn nfs(&self, procedure: Procedure, arguments: &dyn Encode) -> Vec<u8> {
+        self.record((PROGRAM, VERSION, procedure.number()), arguments)
+    }
+
+    /// Sends a record over a connection of its own and returns the body of the reply.
+    fn send(&self, record: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.write_all(record).unwrap();
+        let mut mark = [0; MARK];
+        stream.read_exact(&mut mark).unwrap();
+        let mut body = vec![0; usize::try_from(u32::from_be_bytes(mark) & 0x7fff_ffff).unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        body
+    }
+
+    /// The status of a new call.
+    fn status(&self, procedure: Procedure, arguments: &dyn Encode) -> Status {
+        let reply = self.send(&self.nfs(procedure, arguments));
+        Status::from_number(u32::from_be_bytes(reply[HEADER..HEADER + 4].try_into().unwrap())).unwrap()
+    }
+
+    fn must(&self, procedure: Procedure, arguments: &dyn Encode) {
+        assert_eq!(self.status(procedure, arguments), Status::Ok, "{procedure}");
+    }
+
+    fn at<'n>(&self, name: &'n str) -> DirectoryName<'n> {
+        DirectoryName {
+            directory: self.root,
+            name: Filename::new(name.as_bytes()).unwrap(),
+        }
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.status(Procedure::Lookup, &self.at(name)) == Status::Ok
+    }
+
+    /// Makes a file of three bytes.
+    fn file(&self, name: &str) -> FileHandle {
+        let how = CreateHow::Guarded(Sattr::default());
+        let arguments = CreateArguments {
+            place: self.at(name),
+            how,
+        };
+        let reply = self.send(&self.nfs(Procedure::Create, &arguments));
+        let Outcome::Ok(created) = decode_all::<Outcome<Created, WccData>>(&reply[HEADER..]).unwrap() else {
+            panic!("{name} is not made")
+        };
+        let file = created.object.unwrap();
+        self.write(file);
+        file
+    }
+
+    fn write(&self, file: FileHandle) {
+        let arguments = WriteArguments {
+            file,
+            offset: 0,
+            count: 3,
+            stability: Stability::FileSync,
+            data: Opaque::new(b"abc").unwrap(),
+        };
+        self.must(Procedure::Write, &arguments);
+    }
+
+    fn attributes(&self, file: FileHandle) -> Fattr {
+        let reply = self.send(&self.nfs(Procedure::Getattr, &file));
+        match decode_all::<Outcome<Fattr>>(&reply[HEADER..]).unwrap() {
+            Outcome::Ok(attributes) => attributes,
+            Outcome::Failed(status, ()) => panic!("{status}"),
+        }
+    }
+
+    fn ctime(&self, file: FileHandle) -> NfsTime {
+        self.attributes(file).ctime
+    }
+
+    fn size(&self, file: FileHandle) -> u64 {
+        self.attributes(file).size
+    }
+
+    /// Sends a call, does what `between` does, sends the same call over another connection, and compares the replies.
+    fn twice(&self, procedure: Procedure, arguments: &dyn Encode, between: impl FnOnce()) {
+        let hits = || self.counters.events.value(ServerCounter::ReplyCacheHit);
+        let (record, before) = (self.nfs(procedure, arguments), hits());
+        let first = self.send(&record);
+        assert_eq!(first[HEADER..HEADER + 4], [0; 4], "{procedure}");
+        between();
+        assert_eq!(self.send(&record), first, "{procedure}");
+        assert_eq!(hits(), before + 1, "{procedure}");
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn truncation() -> Sattr {
+    Sattr {
+        size: Some(0),
+        ..Sattr::default()
+    }
+}
+
+#[test]
+fn what_was_made_is_not_made_again_when_it_is_gone() {
+    let bed = Bed::new();
+    let attributes = Sattr::default();
+    let remove = |name: &'static str| bed.must(Procedure::Remove, &bed.at(name));
+
+    let place = bed.at("directory");
+    let mkdir = MkdirArguments { place, attributes };
+    bed.twice(Procedure::Mkdir, &mkdir, || bed.must(Procedure::Rmdir, &place));
+    let place = bed.at("link");
+    let target = Path::new(b"target").unwrap();
+    let symlink = SymlinkArguments {
+        place,
+        attributes,
+        target,
+    };
+    bed.twice(Procedure::Symlink, &symlink, || remove("link"));
+    let place = bed.at("pipe");
+    let what = MknodData::Fifo(attributes);
+    bed.twice(Procedure::Mknod, &MknodArguments { place, what }, || {
+        remove("pipe")
+    });
+    let place = bed.at("file");
+    let how = CreateHow::Guarded(attributes);
+    bed.twice(Procedure::Create, &CreateArguments { place, how }, || {
+        remove("file")
+    });
+    let file = bed.file("first");
+    let place = bed.at("second");
+    bed.twice(Procedure::Link, &LinkArguments { file, place }, || {
+        remove("second")
+    });
+    for name in ["directory", "link", "pipe", "file", "second"] {
+        assert!(!bed.exists(name), "{name} was made a second time");
+    }
+}
+
+#[test]
+fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
+    let bed = Bed::new();
+    bed.file("old");
+    bed.twice(Procedure::Remove, &bed.at("old"), || {
+        bed.file("old");
+    });
+    let place = bed.at("directory");
+    let mkdir = MkdirArguments {
+        place,
+        attributes: Sattr::default(),
+    };
+    bed.must(Procedure::Mkdir, &mkdir);
+    bed.twice(Procedure::Rmdir, &place, || bed.must(Procedure::Mkdir, &mkdir));
+    bed.file("from");
+    let (from, to) = (bed.at("from"), bed.at("to"));
+    bed.twice(Procedure::Rename, &RenameArguments { from, to }, || {
+        bed.file("from");
+    });
+    for name in ["old", "directory", "from", "to"] {
+        assert!(bed.exists(name), "{name} was taken a second time");
+    }
+    let object = bed.file("data");
+    for guarded in [false, true] {
+        let guard = guarded.then(|| bed.ctime(object));
+        let setattr = SetattrArguments {
+            object,
+            attributes: truncation(),
+            guard,
+        };
+        bed.twice(Procedure::Setattr, &setattr, || bed.write(object));
+        assert_eq!(bed.size(object), 3, "cut a second time");
+    }
+    let (place, how) = (bed.at("data"), CreateHow::Unchecked(truncation()));
+    bed.twice(Procedure::Create, &CreateArguments { place, how }, || {
+        bed.write(object)
+    });
+    assert_eq!(bed.size(object), 3, "cut a second time");
+}
+
+#[test]
+fn what_failed_fails_in_the_same_way_and_other_calls_of_that_number_do_not() {
+    let bed = Bed::new();
+    let record = bed.nfs(Procedure::Remove, &bed.at("late"));
+    let refused = bed.send(&record);
+    assert_eq!(refused[HEADER..HEADER + 4], 2_u32.to_be_bytes(), "NFS3ERR_NOENT");
+    bed.file("late");
+    assert_eq!(bed.send(&record), refused);
+    assert!(bed.exists("late"));
+    // The number is used again, for a name of the same length; and once more for the first.
+    bed.file("more");
+    let again = |name| {
+        bed.xid.store(
+            u32::from_be_bytes(record[4..8].try_into().unwrap()),
+            Ordering::Relaxed,
+        );
+        bed.nfs(Procedure::Remove, &bed.at(name))
+    };
+    for name in ["more", "late"] {
+        let reply = bed.send(&again(name));
+        assert_eq!(reply[HEADER..HEADER + 4], [0; 4], "{name}");
+    }
+    bed.xid.store(1000, Ordering::Relaxed);
+    assert!(!bed.exists("late") && !bed.exists("more"));
+}
+
+#[test]
+fn a_client_that_left_before_the_reply_came_finds_it_when_it_is_back() {
+    let bed = Bed::new();
+    let record = bed.nfs(
+        Procedure::Mkdir,
+        &MkdirArguments {
+            place: bed.at("directory"),
+            attributes: Sattr::default(),
+        },
+    );
+    for _ in 0..50 {
+        // The first may be executed at any moment: before, while and after the next one comes.
+        let mut stream = TcpStream::connect(bed.address).unwrap();
+        stream.write_all(&record).unwrap();
+        drop(stream);
+    }
+    assert_eq!(bed.send(&record)[HEADER..HEADER + 4], [0; 4]);
+    assert_eq!(bed.counters.events.value(ServerCounter::ReplyCacheMiss), 1);
+}
