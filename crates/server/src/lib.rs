@@ -23,8 +23,9 @@ mod write_verifier;
 
 pub use dispatch::{MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, SetupError};
 pub use exports::{
-    Client, ClientError, ClientKind, Difference, ExportClient, ExportDefinition, ExportRules, Flavor, Fsid,
-    NameService, Network, RulesByFlavor, Squash, SystemNames,
+    Client, ClientError, ClientKind, Difference, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, Entry,
+    ExportClient, ExportDefinition, ExportRules, Fate, Flavor, Fsid, MountPoint, NameService, Network,
+    Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, read_exports,
 };
 pub use loopback::{Loopback, Moment};
 pub use state::{State, StateError};

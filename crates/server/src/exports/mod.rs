@@ -6,23 +6,32 @@
 //! is known by its generation. It must not know requests or procedures.
 
 mod clients;
+mod files;
 mod names;
+mod options;
+mod parser;
 mod pattern;
 mod rules;
 mod swap;
 mod table;
+mod text;
+mod words;
 
 use std::sync::Arc;
 
 use curt_vfs::Vfs;
 
 pub use clients::{Client, ClientError, ClientKind, Network};
+pub use files::{EXPORTS_DIRECTORY, EXPORTS_FILE, read_exports};
 pub use names::{NameService, SystemNames};
+pub use options::{MountPoint, Options};
+pub use parser::{EXPORTS_MAX, Entry, Parsed, Place, Problem, Severity};
 pub(crate) use rules::Flavor as CredentialFlavor;
 pub use rules::{ExportRules, Flavor, RulesByFlavor, Squash};
 pub use swap::Difference;
 pub(crate) use swap::ExportsTable;
 pub(crate) use table::{Decided, Export, Found};
+pub use words::{Fate, WORDS};
 
 /// A tree that is to be exported.
 pub struct ExportDefinition {

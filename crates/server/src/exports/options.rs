@@ -1,0 +1,204 @@
+//! The options of one client of an export: what stands in parentheses in exports(5), with its defaults, and printed so
+//! that it reads back.
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+
+use super::Fsid;
+use super::rules::{ExportRules, Flavor, NOBODY, RulesByFlavor, Squash};
+use super::text::escape;
+
+/// The options of one client of an export, all that are honoured. What is only accepted leaves no trace here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one pair of words of exports(5), and any of them goes with any other"
+)]
+pub struct Options {
+    /// What holds where no flavour has its own.
+    pub(super) permission: Permission,
+    /// The flavours of `sec=`, each with what was said after it; empty without `sec=`.
+    pub(super) flavors: ArrayVec<(Flavor, Permission), 2>,
+    pub(super) secure: bool,
+    pub(super) asynchronous: bool,
+    pub(super) subtree_check: bool,
+    pub(super) nohide: bool,
+    pub(super) crossmnt: bool,
+    pub(super) readdirplus: bool,
+    pub(super) anonymous_uid: u32,
+    pub(super) anonymous_gid: u32,
+    pub(super) fsid: Option<Fsid>,
+    pub(super) mount_point: Option<MountPoint>,
+}
+
+/// What may differ from flavour to flavour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Permission {
+    pub(super) read_only: bool,
+    pub(super) root_squash: bool,
+    pub(super) all_squash: bool,
+}
+
+/// What must be mounted for an export to be served (`mountpoint`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountPoint {
+    /// The export itself.
+    Itself,
+    /// This directory.
+    At(Vec<u8>),
+}
+
+impl Default for Options {
+    /// The defaults of exports(5): `ro,sync,root_squash,no_all_squash,secure,hide,no_subtree_check`.
+    fn default() -> Self {
+        Self {
+            permission: Permission {
+                read_only: true,
+                root_squash: true,
+                all_squash: false,
+            },
+            flavors: ArrayVec::new(),
+            secure: true,
+            asynchronous: false,
+            subtree_check: false,
+            nohide: false,
+            crossmnt: false,
+            readdirplus: true,
+            anonymous_uid: NOBODY,
+            anonymous_gid: NOBODY,
+            fsid: None,
+            mount_point: None,
+        }
+    }
+}
+
+impl Options {
+    /// What they make of a client's requests.
+    #[must_use]
+    pub fn rules(&self) -> RulesByFlavor {
+        if self.flavors.is_empty() {
+            return RulesByFlavor::without_sec(self.rules_with(self.permission));
+        }
+        let each = self.flavors.iter();
+        RulesByFlavor::with_sec(
+            each.map(|(flavor, own)| (*flavor, self.rules_with(*own)))
+                .collect(),
+        )
+    }
+
+    fn rules_with(&self, permission: Permission) -> ExportRules {
+        let squash = match permission {
+            Permission { all_squash: true, .. } => Squash::All,
+            Permission {
+                root_squash: true, ..
+            } => Squash::Root,
+            Permission { .. } => Squash::None,
+        };
+        ExportRules {
+            read_only: permission.read_only,
+            squash,
+            anonymous_uid: self.anonymous_uid,
+            anonymous_gid: self.anonymous_gid,
+            secure_ports: self.secure,
+            asynchronous: self.asynchronous,
+            subtree_check: self.subtree_check,
+            nohide: self.nohide,
+            crossmnt: self.crossmnt,
+            readdirplus: self.readdirplus,
+        }
+    }
+
+    /// What the export is known by, if that was said (`fsid=`).
+    #[must_use]
+    pub const fn fsid(&self) -> Option<Fsid> {
+        self.fsid
+    }
+
+    /// What must be mounted for it to be served (`mountpoint`).
+    #[must_use]
+    pub const fn mount_point(&self) -> Option<&MountPoint> {
+        self.mount_point.as_ref()
+    }
+
+    /// Whether file systems that are mounted below are entered (`crossmnt`).
+    #[must_use]
+    pub const fn crosses_mounts(&self) -> bool {
+        self.crossmnt
+    }
+
+    /// Whether changes are answered before they are on stable storage (`async`).
+    #[must_use]
+    pub const fn is_async(&self) -> bool {
+        self.asynchronous
+    }
+
+    /// The same for a file system that is mounted below: all but what belongs to the one above alone.
+    #[must_use]
+    pub fn for_a_mount_below(&self) -> Self {
+        Self {
+            fsid: None,
+            mount_point: None,
+            ..self.clone()
+        }
+    }
+}
+
+impl Permission {
+    fn words(self) -> [&'static str; 3] {
+        let choose = |is, yes, no| if is { yes } else { no };
+        [
+            choose(self.read_only, "ro", "rw"),
+            choose(self.root_squash, "root_squash", "no_root_squash"),
+            choose(self.all_squash, "all_squash", "no_all_squash"),
+        ]
+    }
+}
+
+impl fmt::Display for Options {
+    /// All of them, defaults included, as exports(5) writes them.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let choose = |is, yes, no| if is { yes } else { no };
+        let mut words: Vec<String> = self.permission.words().map(str::to_owned).into();
+        words.extend(
+            [
+                choose(self.asynchronous, "async", "sync"),
+                choose(self.secure, "secure", "insecure"),
+                choose(self.subtree_check, "subtree_check", "no_subtree_check"),
+                choose(self.nohide, "nohide", "hide"),
+            ]
+            .map(str::to_owned),
+        );
+        words.extend(self.crossmnt.then(|| "crossmnt".to_owned()));
+        words.extend((!self.readdirplus).then(|| "nordirplus".to_owned()));
+        words.push(format!("anonuid={}", self.anonymous_uid));
+        words.push(format!("anongid={}", self.anonymous_gid));
+        words.extend(self.fsid.map(|fsid| format!("fsid={fsid}")));
+        words.extend(self.mount_point.as_ref().map(|point| match point {
+            MountPoint::Itself => "mountpoint".to_owned(),
+            MountPoint::At(path) => format!("mountpoint={}", escape(path)),
+        }));
+        for (flavor, permission) in &self.flavors {
+            words.push(format!("sec={}", flavor.word()));
+            words.extend(permission.words().map(str::to_owned));
+        }
+        formatter.write_str(&words.join(","))
+    }
+}
+
+impl fmt::Display for Fsid {
+    /// As exports(5) writes it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(0) => formatter.write_str("root"),
+            Self::Number(number) => write!(formatter, "{number}"),
+            Self::Uuid(bytes) => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+                    write!(formatter, "{dash}{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

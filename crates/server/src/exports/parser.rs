@@ -1,0 +1,398 @@
+//! The text of exports(5): lines of a path and its clients, each with options.
+//!
+//! Words are separated by blanks, and kept whole by double quotes; a backslash and three octal digits are a byte, a backslash
+//! at the end of a line continues it, `#` at the beginning of a word begins a comment. What a line says cannot be guessed at:
+//! a word that is not understood is an error with its file and line, and the line is left out.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::clients::Client;
+use super::options::Options;
+use super::text::escape;
+use super::words::Taker;
+
+/// The most clients of all exports together that are taken; it bounds what a reply to EXPORT may take.
+pub const EXPORTS_MAX: usize = 16_384;
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: Arc<Path>,
+    /// The line's number, from 1; 0 for the file as a whole.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(formatter, "{}", self.file.display()),
+            line => write!(formatter, "{}:{line}", self.file.display()),
+        }
+    }
+}
+
+/// What one client may do with one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The path: absolute.
+    pub path: Vec<u8>,
+    /// Who.
+    pub client: Client,
+    /// How.
+    pub options: Options,
+    /// Where that is written.
+    pub place: Place,
+}
+
+impl fmt::Display for Entry {
+    /// A line of exports(5) that says the same.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} {}({})",
+            escape(&self.path),
+            self.client,
+            self.options
+        )
+    }
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It is served, but perhaps not as was meant.
+    Warning,
+    /// It cannot be served.
+    Error,
+}
+
+/// Something to be said of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Where it is.
+    pub place: Place,
+    /// The word it is about, if it is about one.
+    pub word: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    /// `FILE:LINE: error: WORD: MESSAGE`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(formatter, "{}: {severity}: ", self.place)?;
+        if !self.word.is_empty() {
+            write!(formatter, "{}: ", self.word)?;
+        }
+        formatter.write_str(&self.message)
+    }
+}
+
+/// What files say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// What is exported, in the order of the files.
+    pub entries: Vec<Entry>,
+    /// What is to be said.
+    pub problems: Vec<Problem>,
+}
+
+impl Parsed {
+    /// Whether anything cannot be served as it is written.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// Adds what a file says.
+    pub fn read(&mut self, file: &Path, text: &[u8]) {
+        Parser {
+            rest: text,
+            place: Place {
+                file: file.into(),
+                line: 1,
+            },
+            parsed: self,
+        }
+        .run();
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// A file on the way.
+struct Parser<'t, 'p> {
+    rest: &'t [u8],
+    place: Place,
+    parsed: &'p mut Parsed,
+}
+
+/// What ends a word before a blank does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    Nowhere,
+    AtParenthesis,
+}
+
+/// The rest of a line is not to be understood.
+struct Unusable;
+
+impl Parser<'_, '_> {
+    fn run(mut self) {
+        while !self.rest.is_empty() {
+            let before = self.parsed.entries.len();
+            if self.line().is_err() {
+                // Half a line would be served otherwise than was meant.
+                self.parsed.entries.truncate(before);
+                while !matches!(self.next(), None | Some(b'\n')) {}
+            }
+        }
+    }
+
+    /// One line, with what continues it.
+    fn line(&mut self) -> Result<(), Unusable> {
+        self.skip_blanks();
+        if self.at_end_of_line() {
+            return Ok(());
+        }
+        let path = self.word(Ends::Nowhere)?;
+        let path = self.path(path)?;
+        let mut defaults = Options::default();
+        let mut clients = 0;
+        let mut bare: Option<String> = None;
+        loop {
+            self.skip_blanks();
+            if self.at_end_of_line() {
+                break;
+            }
+            if self.peek() == Some(b'-') {
+                let list = self.word(Ends::Nowhere)?;
+                let words = list.get(1..).unwrap_or_default();
+                self.take_words(
+                    &mut defaults,
+                    words.split(|byte| *byte == b',').map(<[u8]>::to_vec),
+                )?;
+                continue;
+            }
+            bare = self.client(&path, &defaults, bare)?;
+            clients += 1;
+        }
+        if clients == 0 {
+            self.nobody_is_named(path, defaults);
+        }
+        Ok(())
+    }
+
+    /// A path alone: as exportfs takes it. The line is passed already.
+    fn nobody_is_named(&mut self, path: Vec<u8>, defaults: Options) {
+        let message = "no client is named: everybody may use it with the defaults; write * to say so";
+        self.say(Severity::Warning, &escape(&path), message);
+        // Where there is no room for it, that is said.
+        let _ = self.add(path, Client::Anyone, defaults);
+    }
+
+    fn path(&mut self, path: Vec<u8>) -> Result<Vec<u8>, Unusable> {
+        let shown = escape(&path);
+        if !path.starts_with(b"/") {
+            return self.refuse(&shown, "expected an absolute path at the beginning of the line");
+        }
+        if path.contains(&0) {
+            return self.refuse(&shown, "no path has a byte of zero");
+        }
+        if super::table::components(&path).any(|part| part == b"..") {
+            return self.refuse(&shown, "write the path without ..");
+        }
+        let parts: Vec<&[u8]> = super::table::components(&path).collect();
+        Ok([b"/".as_slice(), &parts.join(&b'/')].concat())
+    }
+
+    /// A client and its options. `bare` is the client before it, if that had none; returns this one, if it has none.
+    fn client(
+        &mut self,
+        path: &[u8],
+        defaults: &Options,
+        bare: Option<String>,
+    ) -> Result<Option<String>, Unusable> {
+        let word = self.word(Ends::AtParenthesis)?;
+        let shown = String::from_utf8_lossy(&word).into_owned();
+        let client = match std::str::from_utf8(&word).map(Client::parse) {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return self.refuse(&shown, &error.to_string()),
+            Err(_) => return self.refuse(&shown, "expected a host, a network, a pattern, @netgroup or *"),
+        };
+        let mut options = defaults.clone();
+        let has_options = self.peek() == Some(b'(');
+        if has_options {
+            if let Some(bare) = bare.filter(|_| shown.is_empty()) {
+                let message = "the blank before ( makes these the options of everybody, and leaves this client with the defaults; \
+                               write them without a blank between";
+                self.say(Severity::Warning, &bare, message);
+            }
+            self.next();
+            let words = self.list()?;
+            self.take_words(&mut options, words.into_iter())?;
+        }
+        self.add(path.to_vec(), client, options)?;
+        Ok((!has_options).then_some(shown))
+    }
+
+    fn add(&mut self, path: Vec<u8>, client: Client, options: Options) -> Result<(), Unusable> {
+        if self.parsed.entries.len() == EXPORTS_MAX {
+            let message =
+                format!("more than {EXPORTS_MAX} clients of all exports together: use networks or netgroups");
+            return self.refuse(&client.to_string(), &message);
+        }
+        let place = self.place.clone();
+        self.parsed.entries.push(Entry {
+            path,
+            client,
+            options,
+            place,
+        });
+        Ok(())
+    }
+
+    fn take_words(
+        &mut self,
+        options: &mut Options,
+        words: impl Iterator<Item = Vec<u8>>,
+    ) -> Result<(), Unusable> {
+        let mut taker = Taker::new(options);
+        for word in words.filter(|word| !word.is_empty()) {
+            let shown = String::from_utf8_lossy(&word).into_owned();
+            match taker.take(&word) {
+                Ok(None) => {}
+                Ok(Some(remark)) => self.say(Severity::Warning, &shown, remark),
+                Err(message) => return self.refuse(&shown, &message),
+            }
+        }
+        Ok(())
+    }
+
+    /// A word up to a blank, without its quotes and escapes. Quotes keep blanks and what ends a word.
+    fn word(&mut self, ends: Ends) -> Result<Vec<u8>, Unusable> {
+        let mut word = Vec::new();
+        let mut quoted = false;
+        loop {
+            match self.peek() {
+                None | Some(b'\n') if quoted => {
+                    return self.refuse("\"", "the quote does not end on this line");
+                }
+                None | Some(b'\n') => break,
+                Some(b'"') => quoted = !quoted,
+                Some(b' ' | b'\t' | b'\r') if !quoted => break,
+                Some(b'(') if !quoted && ends == Ends::AtParenthesis => break,
+                Some(byte) => self.push(&mut word, byte),
+            }
+            self.next();
+        }
+        Ok(word)
+    }
+
+    /// The words of a list of options, and its end.
+    fn list(&mut self) -> Result<Vec<Vec<u8>>, Unusable> {
+        let mut words = vec![Vec::new()];
+        let mut quoted = false;
+        loop {
+            match self.peek() {
+                None | Some(b'\n') => return self.refuse("(", "the ( has no ) on this line"),
+                Some(b'"') => quoted = !quoted,
+                Some(b')') if !quoted => break,
+                Some(b',') if !quoted => words.push(Vec::new()),
+                Some(b' ' | b'\t' | b'\r') if !quoted => {}
+                Some(byte) => {
+                    let mut word = words.pop().unwrap_or_default();
+                    self.push(&mut word, byte);
+                    words.push(word);
+                }
+            }
+            self.next();
+        }
+        self.next();
+        Ok(words)
+    }
+
+    /// Adds a byte to a word, or the byte that it and three octal digits stand for.
+    fn push(&mut self, word: &mut Vec<u8>, byte: u8) {
+        if byte == b'\\'
+            && let Some([_, high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7']) =
+                self.rest.first_chunk()
+        {
+            word.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
+            // The last of the four is passed by who called.
+            self.rest = &self.rest[3..];
+        } else {
+            word.push(byte);
+        }
+    }
+
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r')) {
+            self.next();
+        }
+    }
+
+    /// Whether the line ends here, a comment counting as its end; then it is passed.
+    fn at_end_of_line(&mut self) -> bool {
+        match self.peek() {
+            None => true,
+            Some(b'\n') => {
+                self.next();
+                true
+            }
+            Some(b'#') => {
+                while !matches!(self.next(), None | Some(b'\n')) {}
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// The next byte; the end of a line that is continued counts as a blank.
+    fn peek(&self) -> Option<u8> {
+        match self.rest {
+            [b'\\', b'\n', ..] | [b'\\', b'\r', b'\n', ..] => Some(b' '),
+            rest => rest.first().copied(),
+        }
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        let passed = match self.rest {
+            [b'\\', b'\n', ..] => 2,
+            [b'\\', b'\r', b'\n', ..] => 3,
+            _ => 1,
+        };
+        if passed > 1 || byte == b'\n' {
+            self.place.line += 1;
+        }
+        self.rest = &self.rest[passed..];
+        Some(byte)
+    }
+
+    fn say(&mut self, severity: Severity, word: &str, message: &str) {
+        self.parsed.problems.push(Problem {
+            severity,
+            place: self.place.clone(),
+            word: word.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+
+    fn refuse<T>(&mut self, word: &str, message: &str) -> Result<T, Unusable> {
+        self.say(Severity::Error, word, message);
+        Err(Unusable)
+    }
+}
