@@ -18,9 +18,9 @@ use curt_rpc::server::{Limits, Server};
 use curt_server::{ExportDefinition, ExportRules, NFS_RECORD_MAX, NfsService, Setup, Squash, State};
 use curt_trace::ServerCounters;
 use curt_vfs::{
-    Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Limits as FileLimits, Linked,
-    MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read, Renamed, SetAttributes, Space,
-    Special, Stability, Time, Vfs, Visit, Wanted, Written,
+    Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Fetch, Fetched,
+    Limits as FileLimits, Linked, MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read,
+    Renamed, SetAttributes, Space, Special, Stability, Time, Vfs, Visit, Wanted, Written,
 };
 use curt_xdr::{Encode, Opaque, decode_all};
 use parking_lot::{Condvar, Mutex};
@@ -87,15 +87,17 @@ impl Vfs for Cold {
         }
     }
 
-    fn read_cached(
+    fn fetch(
         &self,
-        _: &Caller<'_>,
-        _: &NodeHandle,
-        _: u64,
-        _: u32,
-        _: &mut Vec<u8>,
-    ) -> Option<Answer<Read>> {
-        None
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        (offset, count): (u64, u32),
+        how: Fetch,
+        data: &mut Vec<u8>,
+    ) -> Option<Answer<Fetched>> {
+        let Answer { attributes, value } = how.wait.then(|| self.read(caller, node, offset, count, data))?;
+        let value = value.map(Fetched::Copied);
+        Some(Answer { attributes, value })
     }
 
     fn may_wait(&self) -> bool {

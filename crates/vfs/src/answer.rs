@@ -1,5 +1,9 @@
 //! What the operations answer: a value or an error, and the attributes that NFS replies carry in either case.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use crate::attributes::{Attributes, Time};
 use crate::error::Error;
 use crate::handle::NodeHandle;
@@ -95,6 +99,35 @@ pub struct Read {
     pub count: u32,
     /// Whether the last of them is the file's last.
     pub end: bool,
+}
+
+/// How data are to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// A large read may be answered with a piece of a file instead of bytes.
+    pub pieces: bool,
+    /// A disk may be waited for.
+    pub wait: bool,
+}
+
+/// What a fetch brought.
+#[derive(Clone, Debug)]
+pub enum Fetched {
+    /// Bytes, which were appended.
+    Copied(Read),
+    /// Where the bytes are: nothing was appended.
+    Piece(Piece),
+}
+
+/// A piece of a file, to be sent from where it lies.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The file, opened to be read with the caller's rights.
+    pub file: Arc<OwnedFd>,
+    /// How many bytes from the offset asked for it has, at least 1, and whether the last of them is the file's last.
+    pub read: Read,
+    /// To be set by whoever cannot read the piece: then this tree gives none any more, and errors become answers again.
+    pub failed: Arc<AtomicBool>,
 }
 
 /// What a write did.

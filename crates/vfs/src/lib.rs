@@ -21,8 +21,8 @@ mod time;
 mod verifier;
 
 pub use answer::{
-    Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, WccBefore,
-    Written,
+    Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Piece, Read, Renamed,
+    Space, Visit, WccBefore, Written,
 };
 pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Time};
 pub use caller::Caller;
@@ -132,15 +132,16 @@ pub trait Vfs: Send + Sync {
         data: &mut Vec<u8>,
     ) -> Outcome<Read>;
 
-    /// As [`Vfs::read`], but never waits for a disk: `None`, and `data` as it was, where that would be needed.
-    fn read_cached(
+    /// As [`Vfs::read`], in other ways if `how` allows them: a large read may be answered with a [`Piece`]. Without
+    /// [`Fetch::wait`] the answer is `None`, and `data` as it was, where a disk would have to be waited for.
+    fn fetch(
         &self,
         caller: &Caller<'_>,
         node: &NodeHandle,
-        offset: u64,
-        count: u32,
+        range: (u64, u32),
+        how: Fetch,
         data: &mut Vec<u8>,
-    ) -> Option<Outcome<Read>>;
+    ) -> Option<Outcome<Fetched>>;
 
     /// Whether there is anything to wait for at all: false for trees that live in memory.
     fn may_wait(&self) -> bool;

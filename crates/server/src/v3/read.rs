@@ -1,18 +1,19 @@
-//! READ (RFC 1813 section 3.3.6): the data go from the file into the reply without a stop. Small ones come from the page
-//! cache if they are there; before a disk is waited for, the connection is left to others.
+//! READ (RFC 1813 section 3.3.6): the data go from the file into the reply without a stop. Small ones are copied from the page
+//! cache if they are there, large ones go from there to the socket; before a disk is waited for, the connection is left to
+//! others.
 
 use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
-use curt_rpc::server::CallFailure;
+use curt_rpc::server::{CallFailure, FilePiece};
 use curt_trace::ServerCounter;
-use curt_vfs::Outcome as Answer;
+use curt_vfs::{Fetch, Fetched, Outcome as Answer, Piece};
 use curt_xdr::{Encode, Opaque, put_padding};
 
 use crate::attributes::MAX_SIZE;
 use crate::request::{Refusal, Request, Target};
 use crate::status;
 
-/// From here on the copying alone is worth handing the connection over for, in bytes.
-const LARGE_READ: u32 = 256 << 10;
+/// From here on copying alone is worth handing the connection over for, in bytes: where no pieces of files can be sent.
+const LARGE_COPY: u32 = 256 << 10;
 
 /// Status, the flag of the attributes, the attributes, count, eof, and the length of the data.
 const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;
@@ -38,30 +39,39 @@ pub(super) fn run(
     debug_assert!(end >= arguments.offset);
     let start = reply.len();
     reply.resize(start + HEAD, 0);
-    let (vfs, caller, offset) = (target.vfs(), target.caller(), arguments.offset);
-    let cached = if count < LARGE_READ {
-        vfs.read_cached(&caller, &target.node, offset, count, reply)
+    let (vfs, caller, range) = (target.vfs(), target.caller(), (arguments.offset, count));
+    let pieces = request.context.takes_files();
+    let fetch = |wait, reply: &mut Vec<u8>| {
+        let how = Fetch { pieces, wait };
+        vfs.fetch(&caller, &target.node, range, how, reply)
+    };
+    let ready = if pieces || count < LARGE_COPY {
+        fetch(false, reply)
     } else {
         None
     };
-    let answer = cached.unwrap_or_else(|| {
+    let answer = ready.or_else(|| {
         request.context.may_block();
-        vfs.read(&caller, &target.node, offset, count, reply)
+        fetch(true, reply)
     });
-    finish_read(request, &target, answer, start, reply)
+    match answer {
+        Some(answer) => finish_read(request, &target, answer, (start, arguments.offset), reply),
+        None => Err(CallFailure::SystemError),
+    }
 }
 
 /// Fills in the head that was left blank, or replaces it by a failure.
 fn finish_read(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     target: &Target<'_>,
-    answer: Answer<curt_vfs::Read>,
-    start: usize,
+    answer: Answer<Fetched>,
+    (start, offset): (usize, u64),
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     let attributes = target.post_op(answer.attributes);
-    let read = match answer.value {
-        Ok(read) => read,
+    let (read, piece) = match answer.value {
+        Ok(Fetched::Copied(read)) => (read, None),
+        Ok(Fetched::Piece(piece)) => (piece.read, Some(piece)),
         Err(error) => {
             reply.truncate(start);
             let failed = ReadFailed { attributes };
@@ -71,8 +81,8 @@ fn finish_read(
             );
         }
     };
-    let length = reply.len() - start - HEAD;
-    debug_assert_eq!(u32::try_from(length), Ok(read.count));
+    let copied = reply.len() - start - HEAD;
+    debug_assert_eq!(copied, if piece.is_some() { 0 } else { read.count as usize });
     // Encoded behind the data, moved to its place before them.
     let tail = reply.len();
     Status::Ok.encode(reply);
@@ -86,7 +96,16 @@ fn finish_read(
     if head < HEAD {
         reply.drain(start + head..start + HEAD);
     }
-    put_padding(reply, length);
+    if let Some(Piece { file, failed, .. }) = piece {
+        let piece = FilePiece {
+            file,
+            offset,
+            length: read.count,
+            failed,
+        };
+        request.context.attach(reply.len(), piece);
+    }
+    put_padding(reply, usize::try_from(read.count).unwrap_or(0));
     request
         .service
         .counters

@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::LocalVfs;
-use super::sys::{check_access, read_append, read_append_cached};
+use super::sys::check_access;
 use crate::Stability;
-use crate::answer::{Changed, Read, Written};
+use crate::answer::{Changed, Written};
 use crate::attributes::{Attributes, FileKind};
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
 /// No offset is larger for the kernel.
-const OFFSET_MAX: u64 = i64::MAX as u64;
+pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,57 +69,6 @@ impl LocalVfs {
     ) -> bool {
         let executes = || purpose == Purpose::Read && check_access(fd, libc::X_OK).is_ok();
         caller.uid == attributes.uid || executes()
-    }
-
-    /// The attributes that go with the answer were taken before the data were read: should the file change in between, the
-    /// reader has newer data under an older time, and finds out; the other way round it would not.
-    pub(super) fn read_data(
-        &self,
-        caller: &Caller<'_>,
-        fd: BorrowedFd<'_>,
-        attributes: &Attributes,
-        (offset, count): (u64, u32),
-        data: &mut Vec<u8>,
-    ) -> Result<Read, Error> {
-        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
-        if offset.saturating_add(u64::from(count)) > OFFSET_MAX && offset >= attributes.size {
-            return Ok(Read { count: 0, end: true });
-        }
-        let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-        let got = read_append(file.as_fd(), offset, wanted, data)?;
-        let end = got < wanted || offset + got as u64 == attributes.size;
-        Ok(Read {
-            count: u32::try_from(got).unwrap_or(count),
-            end,
-        })
-    }
-
-    /// As [`Self::read_data`] from the page cache; `None` where any of the data are not there.
-    pub(super) fn read_cached_data(
-        &self,
-        caller: &Caller<'_>,
-        fd: BorrowedFd<'_>,
-        attributes: &Attributes,
-        (offset, count): (u64, u32),
-        data: &mut Vec<u8>,
-    ) -> Result<Option<Read>, Error> {
-        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
-        let reach = offset.saturating_add(u64::from(count));
-        if offset >= attributes.size || reach > OFFSET_MAX {
-            return Ok(None);
-        }
-        let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-        let start = data.len();
-        let Some(got) = read_append_cached(file.as_fd(), offset, wanted, data)? else {
-            return Ok(None);
-        };
-        let ended = offset + got as u64 >= attributes.size;
-        if got < wanted && !ended {
-            data.truncate(start);
-            return Ok(None);
-        }
-        let count = u32::try_from(got).unwrap_or(count);
-        Ok(Some(Read { count, end: ended }))
     }
 
     pub(super) fn write_data(

@@ -25,6 +25,7 @@ mod limits;
 mod listing;
 mod locks;
 mod names;
+mod read;
 mod set;
 mod stat;
 mod sys;
@@ -45,6 +46,7 @@ use self::credentials::Identity;
 use self::handles::Handles;
 use self::held::{HeldObjects, Sweeper};
 use self::locks::FileLocks;
+use self::read::ReadWays;
 use self::unstable::Unstable;
 use crate::answer::{Changed, Node, Outcome};
 use crate::attributes::{Attributes, FileKind};
@@ -145,6 +147,7 @@ pub struct LocalVfs {
     handles: Handles,
     locks: FileLocks,
     unstable: Unstable,
+    read_ways: ReadWays,
     /// Dropped before the sweeper, which then ends.
     held: Arc<HeldObjects>,
     sweeper: Sweeper,
@@ -198,6 +201,7 @@ impl LocalVfs {
             handles,
             locks: FileLocks::new(),
             unstable: Unstable::new(HeldObjects::room() / 4),
+            read_ways: ReadWays::default(),
             held,
             sweeper,
             stable_metadata,

@@ -1,7 +1,7 @@
 //! The system calls that rustix does not offer: handles, the thread's file-system ids, and access checks by descriptor.
 //!
-//! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid, setfsgid and faccessat2 with
-//! AT_EMPTY_PATH. glibc's wrappers of the id calls would change every thread of the process; only the raw calls change one.
+//! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid, setfsgid, cachestat and
+//! faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls would change every thread of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -137,14 +137,14 @@ pub(super) fn read_append(
     Ok(got)
 }
 
-/// Appends what of up to `count` bytes from `offset` the page cache has, up to the first that is not there; `None` if that
-/// is nothing, or if the file system cannot tell.
+/// Appends what of up to `count` bytes from `offset` the page cache has, up to the first that is not there. `EAGAIN`: that is
+/// nothing; `EOPNOTSUPP`: the file system cannot tell.
 pub(super) fn read_append_cached(
     fd: BorrowedFd<'_>,
     offset: u64,
     count: usize,
     data: &mut Vec<u8>,
-) -> Result<Option<usize>, Errno> {
+) -> Result<usize, Errno> {
     data.reserve(count);
     let room = &mut data.spare_capacity_mut()[..count];
     let piece = libc::iovec {
@@ -154,16 +154,42 @@ pub(super) fn read_append_cached(
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
     // SAFETY: the one piece is spare capacity of `data`, which nobody else sees.
     let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const piece, 1, offset, libc::RWF_NOWAIT) };
-    match done(i64::try_from(got).unwrap_or(-1)) {
-        Ok(got) => {
-            let got = usize::try_from(got).unwrap_or(0);
-            // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which lies right behind the length.
-            unsafe { data.set_len(data.len() + got) };
-            Ok(Some(got))
-        }
-        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(None),
-        Err(errno) => Err(errno),
-    }
+    let got = done(i64::try_from(got).unwrap_or(-1))?;
+    let got = usize::try_from(got).unwrap_or(0);
+    // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which lies right behind the length.
+    unsafe { data.set_len(data.len() + got) };
+    Ok(got)
+}
+
+/// The number of cachestat(2), the same on every architecture.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// The kernel's `struct cachestat_range`.
+#[repr(C)]
+struct CacheRange {
+    offset: u64,
+    length: u64,
+}
+
+/// The kernel's `struct cachestat`: pages.
+#[repr(C)]
+#[derive(Default)]
+struct CacheState {
+    cached: u64,
+    dirty: u64,
+    written_back: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// How many pages of `length` bytes from `offset` of a file are in the page cache (Linux 6.5). `ENOSYS` before; `EPERM` for
+/// who neither owns the file nor may write it.
+pub(super) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<u64, Errno> {
+    let range = CacheRange { offset, length };
+    let mut state = CacheState::default();
+    // SAFETY: both pointers are to values that are laid out as the kernel's and outlive the call; the last argument is 0.
+    let status = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut state, 0) };
+    done(status).map(|_| state.cached)
 }
 
 /// Gives this thread a umask (and a working directory) of its own, which no other thread sees.

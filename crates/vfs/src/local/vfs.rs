@@ -8,7 +8,8 @@ use rustix::io::Errno;
 
 use super::{LocalVfs, limits, names};
 use crate::answer::{
-    Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, Written,
+    Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Read, Renamed, Space,
+    Visit, Written,
 };
 use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
 use crate::caller::Caller;
@@ -81,19 +82,16 @@ impl Vfs for LocalVfs {
         })
     }
 
-    fn read_cached(
+    fn fetch(
         &self,
         caller: &Caller<'_>,
         node: &NodeHandle,
-        offset: u64,
-        count: u32,
+        range: (u64, u32),
+        how: Fetch,
         data: &mut Vec<u8>,
-    ) -> Option<Outcome<Read>> {
-        if !self.may_wait() {
-            return Some(self.read(caller, node, offset, count, data));
-        }
+    ) -> Option<Outcome<Fetched>> {
         let answer = self.ask(caller, node, |fd, attributes| {
-            self.read_cached_data(caller, fd, attributes, (offset, count), data)
+            self.fetch_data(caller, fd, attributes, range, how, data)
         });
         let attributes = answer.attributes;
         answer

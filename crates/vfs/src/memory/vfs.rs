@@ -6,8 +6,10 @@ use super::directory::Directory;
 use super::tree::{Body, Inode, NAMES_MAX, ROOT, Tree};
 use super::{FaultPoint, MemoryVfs, OwnedEntry, file, permission};
 use crate::answer::{
-    Access, Changed, Created, Entry, Limits, Linked, Node, Outcome, Read, Renamed, Space, Visit, Written,
+    Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Read, Renamed, Space,
+    Visit, Written,
 };
+
 use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
 use crate::caller::Caller;
 use crate::error::Error;
@@ -93,15 +95,17 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn read_cached(
+    fn fetch(
         &self,
         caller: &Caller<'_>,
         node: &NodeHandle,
-        offset: u64,
-        count: u32,
+        (offset, count): (u64, u32),
+        _how: Fetch,
         data: &mut Vec<u8>,
-    ) -> Option<Outcome<Read>> {
-        Some(self.read(caller, node, offset, count, data))
+    ) -> Option<Outcome<Fetched>> {
+        let Outcome { attributes, value } = self.read(caller, node, offset, count, data);
+        let value = value.map(Fetched::Copied);
+        Some(Outcome { attributes, value })
     }
 
     fn may_wait(&self) -> bool {

@@ -1,9 +1,14 @@
 //! Reading, writing, committing, truncating.
 
-use curt_vfs::{Error, SetAttributes, Special, Stability};
+use curt_vfs::{Error, Fetch, Fetched, SetAttributes, Special, Stability};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
+
+const NEVER_WAIT: Fetch = Fetch {
+    pieces: false,
+    wait: false,
+};
 
 #[test]
 fn what_is_written_is_read_with_holes_as_zeroes() {
@@ -38,12 +43,17 @@ fn a_read_that_never_waits_is_the_same_read() {
             (u64::MAX, 9),
         ] {
             let mut data = b"kept".to_vec();
-            let Some(answer) = tree.vfs.read_cached(&OWNER, &file, offset, count, &mut data) else {
+            let Some(answer) = tree
+                .vfs
+                .fetch(&OWNER, &file, (offset, count), NEVER_WAIT, &mut data)
+            else {
                 assert_eq!(data, b"kept");
                 continue;
             };
             answered += 1;
-            let read = answer.value.unwrap();
+            let Ok(Fetched::Copied(read)) = answer.value else {
+                panic!("no pieces were asked for: {answer:?}");
+            };
             let expected = tree.read(&file, offset, count);
             assert_eq!(
                 (&data[..4], &data[4..], read.end),
@@ -58,9 +68,77 @@ fn a_read_that_never_waits_is_the_same_read() {
         assert!(answered >= 4, "what was just written is in the cache");
         let refused = tree
             .vfs
-            .read_cached(&OTHER, &tree.root(), 0, 1, &mut Vec::new())
+            .fetch(&OTHER, &tree.root(), (0, 1), NEVER_WAIT, &mut Vec::new())
             .map(|answer| answer.value);
         assert_eq!(refused.map(|read| read.is_err()), Some(true));
+    });
+}
+
+/// A piece of a file says what a read would have brought, and only where that is worth it.
+#[test]
+fn a_piece_is_the_same_read() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o600).handle;
+        let bytes: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(tree.write(&OWNER, &file, 0, &bytes), Ok(100_000));
+        let how = Fetch {
+            pieces: true,
+            wait: true,
+        };
+        let local = tree.place.is_some();
+        for (offset, count, large) in [
+            (0, 16_384, true),
+            (0, 16_383, false),
+            (83_616, 1 << 20, true),
+            (83_617, 1 << 20, false),
+            (5, 50_000, true),
+            (100_000, 50_000, false),
+        ] {
+            let mut data = b"kept".to_vec();
+            let answer = tree.vfs.fetch(&OWNER, &file, (offset, count), how, &mut data);
+            let answer = answer.expect("it may wait");
+            assert_eq!(answer.attributes.map(|attributes| attributes.size), Some(100_000));
+            let (read, piece) = match answer.value.unwrap() {
+                Fetched::Copied(read) => (read, false),
+                Fetched::Piece(piece) => {
+                    assert_eq!(data, b"kept");
+                    data.resize(4 + piece.read.count as usize, 0);
+                    let got = rustix::io::pread(&piece.file, &mut data[4..], offset);
+                    assert_eq!(got, Ok(piece.read.count as usize));
+                    (piece.read, true)
+                }
+            };
+            assert_eq!(piece, large && local, "{count} at {offset}");
+            let expected = tree.read(&file, offset, count);
+            assert_eq!(
+                (&data[4..], read.end),
+                (&expected.0[..], expected.1),
+                "{count} at {offset}"
+            );
+        }
+        let refused = tree.vfs.fetch(&OTHER, &file, (0, 50_000), how, &mut Vec::new());
+        let refused = refused.expect("it may wait").value.err();
+        assert_eq!(refused, Some(Error::Os(Errno::ACCESS)));
+    });
+}
+
+/// Whoever could not send a piece says so, and gets bytes from then on.
+#[test]
+fn no_pieces_are_offered_once_one_could_not_be_sent() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o600).handle;
+        assert_eq!(tree.write(&OWNER, &file, 0, &[7; 50_000]), Ok(50_000));
+        let how = Fetch {
+            pieces: true,
+            wait: true,
+        };
+        let fetch = || tree.vfs.fetch(&OWNER, &file, (0, 50_000), how, &mut Vec::new());
+        let first = fetch().expect("it may wait").value.unwrap();
+        if let Fetched::Piece(piece) = first {
+            piece.failed.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+        let second = fetch().expect("it may wait").value.unwrap();
+        assert!(matches!(second, Fetched::Copied(read) if read.count == 50_000));
     });
 }
 

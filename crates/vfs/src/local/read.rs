@@ -1,0 +1,166 @@
+//! Reading: small pieces are copied from the page cache, large ones told as pieces of a file for sendfile(2).
+//!
+//! The attributes that go with an answer were taken before the data: should the file change in between, the reader has newer
+//! data under an older time, and finds out; the other way round it would not. What never waits asks the kernel whether
+//! the data are in memory (`RWF_NOWAIT`, cachestat(2)); a file system that cannot tell is remembered and counts as slow.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use super::LocalVfs;
+use super::data::{OFFSET_MAX, Purpose};
+use super::sys::{cached_pages, read_append, read_append_cached};
+use crate::answer::{Fetch, Fetched, Piece, Read};
+use crate::attributes::Attributes;
+use crate::caller::Caller;
+use crate::error::Error;
+
+/// From here on a piece is cheaper than a copy, in bytes.
+const PIECE_MIN: u64 = 16 << 10;
+
+/// What is known of the file system's ways to say whether data are in memory.
+#[derive(Debug, Default)]
+pub(super) struct ReadWays {
+    /// It has no reads that never wait. Relaxed, as the others: whoever sees it late asks once more.
+    without_nowait: AtomicBool,
+    /// The kernel has no cachestat(2).
+    without_cachestat: AtomicBool,
+    /// A piece of a file could not be sent.
+    pub(super) without_pieces: Arc<AtomicBool>,
+}
+
+/// Where a read begins, how much it may bring at most, and whether that reaches the end of the file.
+struct Span {
+    offset: u64,
+    count: u32,
+    end: bool,
+}
+
+impl Span {
+    fn of(offset: u64, count: u32, size: u64) -> Self {
+        let left = size.saturating_sub(offset);
+        Self {
+            offset,
+            count: u32::try_from(left).map_or(count, |left| left.min(count)),
+            end: left <= u64::from(count),
+        }
+    }
+}
+
+impl LocalVfs {
+    pub(super) fn read_data(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        (offset, count): (u64, u32),
+        data: &mut Vec<u8>,
+    ) -> Result<Read, Error> {
+        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
+        read_open(file.as_fd(), attributes.size, (offset, count), data)
+    }
+
+    /// As [`Vfs::fetch`](crate::Vfs::fetch), of an object that was found.
+    pub(super) fn fetch_data(
+        &self,
+        caller: &Caller<'_>,
+        fd: BorrowedFd<'_>,
+        attributes: &Attributes,
+        (offset, count): (u64, u32),
+        how: Fetch,
+        data: &mut Vec<u8>,
+    ) -> Result<Option<Fetched>, Error> {
+        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
+        let span = Span::of(offset, count, attributes.size);
+        let piece = how.pieces
+            && u64::from(span.count) >= PIECE_MIN
+            && !self.read_ways.without_pieces.load(Ordering::Relaxed);
+        if piece {
+            if !how.wait && !self.in_memory && !self.all_cached(file.as_fd(), &span) {
+                return Ok(None);
+            }
+            return Ok(Some(Fetched::Piece(Piece {
+                file: Arc::new(file),
+                read: Read {
+                    count: span.count,
+                    end: span.end,
+                },
+                failed: Arc::clone(&self.read_ways.without_pieces),
+            })));
+        }
+        if how.wait || self.in_memory || span.count == 0 {
+            return read_open(file.as_fd(), attributes.size, (offset, count), data)
+                .map(|read| Some(Fetched::Copied(read)));
+        }
+        self.read_cached(file.as_fd(), &span, data)
+    }
+
+    /// Reads from the page cache; `None` where any of the data are not there.
+    fn read_cached(
+        &self,
+        file: BorrowedFd<'_>,
+        span: &Span,
+        data: &mut Vec<u8>,
+    ) -> Result<Option<Fetched>, Error> {
+        if self.read_ways.without_nowait.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let wanted = usize::try_from(span.count).map_err(|_| Errno::INVAL)?;
+        let start = data.len();
+        match read_append_cached(file, span.offset, wanted, data) {
+            Ok(got) if got == wanted => Ok(Some(Fetched::Copied(Read {
+                count: span.count,
+                end: span.end,
+            }))),
+            Ok(_) => {
+                data.truncate(start);
+                Ok(None)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.read_ways.without_nowait.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether every page of a span is in the page cache, as far as can be told.
+    fn all_cached(&self, file: BorrowedFd<'_>, span: &Span) -> bool {
+        if self.read_ways.without_cachestat.load(Ordering::Relaxed) {
+            return false;
+        }
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let end = span.offset + u64::from(span.count);
+        match cached_pages(file, span.offset, end - span.offset) {
+            Ok(pages) => pages >= end.div_ceil(page) - span.offset / page,
+            Err(Errno::NOSYS) => {
+                self.read_ways.without_cachestat.store(true, Ordering::Relaxed);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// Reads from an open file that had `size` bytes a moment ago.
+fn read_open(
+    file: BorrowedFd<'_>,
+    size: u64,
+    (offset, count): (u64, u32),
+    data: &mut Vec<u8>,
+) -> Result<Read, Error> {
+    if offset.saturating_add(u64::from(count)) > OFFSET_MAX && offset >= size {
+        return Ok(Read { count: 0, end: true });
+    }
+    let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    let got = read_append(file, offset, wanted, data)?;
+    let end = got < wanted || offset + got as u64 == size;
+    Ok(Read {
+        count: u32::try_from(got).unwrap_or(count),
+        end,
+    })
+}
