@@ -4,7 +4,7 @@
 //! its full length, so that receiving needs neither `unsafe` nor zeroing after the first use; memory follows what was
 //! received, never what was announced.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Instant};
 
 use crate::{
     buffer::{BUFFER_MIN, Pool},
@@ -24,6 +24,8 @@ pub(crate) struct Inbox {
     needs: usize,
     /// Memory for a record is taken when its length is known, and not as it comes.
     at_once: bool,
+    /// When the record at `start` was first found to be incomplete, once somebody asked.
+    incomplete_since: Option<Instant>,
     pool: Arc<Pool>,
 }
 
@@ -45,6 +47,7 @@ impl Inbox {
             complete: None,
             needs: MARK_SIZE,
             at_once: false,
+            incomplete_since: None,
             pool,
         }
     }
@@ -98,6 +101,14 @@ impl Inbox {
         self.start == self.end
     }
 
+    /// Since when the record at the front has been incomplete: `now`, if nobody asked before. `None` if there is none.
+    pub(crate) fn incomplete_since(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
+        Some(*self.incomplete_since.get_or_insert_with(now))
+    }
+
     /// Looks for a whole record at the front. `limit` is asked how long the record may be, given its beginning.
     ///
     /// # Errors
@@ -144,6 +155,7 @@ impl Inbox {
         self.assembly = Assembly::default();
         self.complete = None;
         self.needs = MARK_SIZE;
+        self.incomplete_since = None;
     }
 
     /// Takes the record at the front out: the bytes, and where in them the body is. A record that fills its buffer leaves with

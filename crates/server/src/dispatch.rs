@@ -17,14 +17,6 @@ use crate::state::{State, StateError, random};
 use crate::write_verifier::WriteVerifier;
 use crate::{mount3 as mount_procedures, v3};
 
-/// The longest record of an NFS call that is ever good, in bytes: a WRITE of all its data and room for the rest.
-pub const NFS_RECORD_MAX: usize = nfs3::DATA_MAX + SMALL_RECORD_MAX;
-/// The longest record of a MOUNT call, in bytes: a path, a credential and a header.
-pub const MOUNT_RECORD_MAX: usize = 4096;
-
-/// Room for a header (call, credential, verifier), handles, and two names or a link's target of the longest that decode.
-const SMALL_RECORD_MAX: usize = 2 * (nfs3::FILENAME_MAX + 1) + 2048;
-
 /// What a service is made of.
 pub struct Setup {
     /// What it remembers over restarts.

@@ -13,6 +13,7 @@ mod identity;
 mod loopback;
 mod mount3;
 mod name;
+mod record_bounds;
 mod reply_cache;
 mod request;
 mod state;
@@ -21,11 +22,12 @@ mod sys;
 mod v3;
 mod write_verifier;
 
-pub use dispatch::{MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, SetupError};
+pub use dispatch::{NfsService, Setup, SetupError};
 pub use exports::{
     Client, ClientError, ClientKind, Difference, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, Entry,
     ExportClient, ExportDefinition, ExportRules, Fate, Flavor, Fsid, MountPoint, NameService, Network,
     Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, read_exports,
 };
 pub use loopback::{Loopback, Moment};
+pub use record_bounds::record_bounds;
 pub use state::{State, StateError};

@@ -15,7 +15,7 @@ use curt_rpc::client::{
     Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport as _,
 };
 use curt_rpc::server::{Limits, Server};
-use curt_server::{ExportDefinition, ExportRules, NFS_RECORD_MAX, NfsService, Setup, Squash, State};
+use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
 use curt_trace::ServerCounters;
 use curt_vfs::{
     Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Fetch, Fetched,
@@ -179,7 +179,7 @@ fn serve(disk: &Arc<Cold>) -> TcpTransport {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let limits = Limits {
-        record_size: NFS_RECORD_MAX,
+        records: record_bounds(),
         ..Limits::default()
     };
     let server = Server::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();

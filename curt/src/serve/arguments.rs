@@ -8,6 +8,8 @@ use std::{
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::limits::LimitArguments;
+
 /// NFS's own port.
 pub(super) const NFS_PORT: u16 = 2049;
 
@@ -87,13 +89,8 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) no_rpcbind: bool,
 
-    /// How many threads serve at most
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) threads: u16,
-
-    /// How many connections there may be; a new one then takes the place of the one that was idle for longest
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) connections: u32,
+    #[command(flatten)]
+    pub(super) limits: LimitArguments,
 
     /// What to tell on standard error: error, warn, info, debug, trace, or a filter as RUST_LOG, which has precedence
     #[arg(long, value_name = "LEVEL", default_value = "info")]

@@ -4,6 +4,7 @@
 //! for connections and touches no file of the export while it serves, so it never works as somebody else.
 
 mod arguments;
+mod limits;
 mod listeners;
 mod ports;
 mod registration;
@@ -18,9 +19,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use curt_proto::{mount3, nfs3};
-use curt_rpc::server::{Limits, Server};
-use curt_server::{ExportDefinition, MOUNT_RECORD_MAX, NFS_RECORD_MAX, NfsService, Setup, State};
+use curt_rpc::server::Server;
+use curt_server::{ExportDefinition, NfsService, Setup, State};
 use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, Vfs};
 
@@ -56,7 +56,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let mut listeners = Listeners::open(arguments)?;
     let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
-    let server = Server::new(sockets, by_port, limits(arguments)).context("cannot serve")?;
+    let server = Server::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     stopping::watch(server.handle()).context("cannot wait for signals")?;
     let registration = (!arguments.no_rpcbind)
         .then(|| Registration::register(&listeners))
@@ -181,18 +181,6 @@ fn table_name(path: &Path) -> String {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
     format!("handles-{hash:016x}.redb")
-}
-
-fn limits(arguments: &ServeArguments) -> Limits {
-    Limits {
-        threads: arguments.threads.into(),
-        connections: usize::try_from(arguments.connections).unwrap_or(usize::MAX),
-        record_sizes: vec![
-            (nfs3::PROGRAM, NFS_RECORD_MAX),
-            (mount3::PROGRAM, MOUNT_RECORD_MAX),
-        ],
-        ..Limits::default()
-    }
 }
 
 /// Says what is served where, and to whom it is open.

@@ -4,23 +4,37 @@
 //! replies wait for the client to take them, nothing more is read from it.
 
 use std::{
+    any::Any,
     net::SocketAddr,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec},
     io::Errno,
-    net::{SendFlags, Shutdown},
+    net::{RecvFlags, SendFlags, Shutdown},
 };
 
-use super::piece::{FilePiece, Pushed};
+use super::{
+    clients::Seat,
+    limits::{Limit, Limits, UNSENT_PROGRESS_MIN},
+    piece::{FilePiece, Pushed},
+    pressing::Pressing,
+    serve::Job,
+};
 use crate::inbox::Inbox;
+
+/// How long a connection that is ended in order is held, so that what the client sent last does not cost it the last replies.
+const BOW_MAX: Duration = Duration::from_millis(200);
+
+/// How much of what a client still sends is passed over while its connection ends.
+const BOW_BYTES_MAX: usize = 4 << 20;
 
 pub(super) struct Connection {
     /// Its key in the registry and in the epoll set.
@@ -33,10 +47,25 @@ pub(super) struct Connection {
     /// The length of the backlog, to be looked at without the lock. Written under the lock; a reader that sees an old value
     /// only reads one call more, or one less, before it notices.
     unsent: AtomicUsize,
-    /// The backlogs of all connections.
-    unsent_by_all: Arc<AtomicUsize>,
+    everybody: Arc<Everybody>,
+    pub(super) seat: Seat<Job>,
     pub(super) in_flight: AtomicUsize,
+    /// Whether a thread waits in a receive for calls that may never come. Pairs with the flag that the server stops: who sets
+    /// one looks at the other afterwards.
+    pub(super) lingering: AtomicBool,
+    /// What the service remembers of this connection.
+    pub(super) memory: OnceLock<Box<dyn Any + Send + Sync>>,
     complained: AtomicBool,
+}
+
+/// What all connections together take, and what is said when it is too much.
+#[derive(Default)]
+pub(super) struct Everybody {
+    /// Bytes of all backlogs.
+    pub(super) unsent: AtomicUsize,
+    /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its lock.
+    pub(super) half_records: AtomicUsize,
+    pub(super) pressing: Pressing,
 }
 
 /// Who reads a connection.
@@ -55,6 +84,10 @@ struct Backlog {
     bytes: Vec<u8>,
     sent: usize,
     closed: bool,
+    /// Since when bytes wait, or since when the last [`UNSENT_PROGRESS_MIN`] of them were taken.
+    since: Option<Instant>,
+    /// How many were taken since then.
+    taken: usize,
 }
 
 /// What became of bytes to send.
@@ -74,7 +107,8 @@ impl Connection {
         socket: OwnedFd,
         (peer, local): (SocketAddr, SocketAddr),
         inbox: Inbox,
-        unsent_by_all: Arc<AtomicUsize>,
+        everybody: Arc<Everybody>,
+        seat: Seat<Job>,
     ) -> Self {
         Self {
             id,
@@ -87,8 +121,11 @@ impl Connection {
             }),
             output: Mutex::default(),
             unsent: AtomicUsize::new(0),
-            unsent_by_all,
+            everybody,
+            seat,
             in_flight: AtomicUsize::new(0),
+            lingering: AtomicBool::new(false),
+            memory: OnceLock::new(),
             complained: AtomicBool::new(false),
         }
     }
@@ -98,8 +135,8 @@ impl Connection {
         self.unsent.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends whole records, or keeps what the socket does not take; `unsent_max` bounds what all connections keep.
-    pub(super) fn send(&self, parts: [&[u8]; 2], unsent_max: usize) -> Sent {
+    /// Sends whole records, or keeps what the socket does not take, within `limits`.
+    pub(super) fn send(&self, parts: [&[u8]; 2], limits: &Limits) -> Sent {
         let output = self.output.lock();
         if output.closed {
             return Sent::Closed;
@@ -117,7 +154,7 @@ impl Connection {
                 }
             }
         }
-        self.keep(output, total - skip, unsent_max, |bytes| {
+        self.keep(output, total - skip, limits, |bytes| {
             for part in parts {
                 let skipped = skip.min(part.len());
                 bytes.extend_from_slice(&part[skipped..]);
@@ -135,7 +172,7 @@ impl Connection {
         piece: &FilePiece,
         after: &[u8],
         patient: bool,
-        unsent_max: usize,
+        limits: &Limits,
     ) -> Sent {
         let output = self.output.lock();
         if output.closed {
@@ -157,7 +194,7 @@ impl Connection {
                 return Sent::Closed;
             }
         };
-        self.keep(output, total - sent, unsent_max, |bytes| {
+        self.keep(output, total - sent, limits, |bytes| {
             let mut skip = sent;
             for part in before {
                 let skipped = skip.min(part.len());
@@ -199,33 +236,38 @@ impl Connection {
         &self,
         mut output: MutexGuard<'_, Backlog>,
         count: usize,
-        unsent_max: usize,
+        limits: &Limits,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), Errno>,
     ) -> Sent {
-        let waits = self.unsent_by_all.fetch_add(count, Ordering::Relaxed) + count;
+        let all = self.everybody.unsent.fetch_add(count, Ordering::Relaxed) + count;
+        let own = self.seat.client.unsent.fetch_add(count, Ordering::Relaxed) + count;
+        let met = if own > limits.unsent_per_client {
+            Some(Limit::UnsentPerClient)
+        } else if all > limits.unsent {
+            Some(Limit::Unsent)
+        } else {
+            None
+        };
         let before = output.bytes.len();
-        let fits = waits <= unsent_max;
-        let appended = if fits { append(&mut output.bytes) } else { Ok(()) };
-        if fits && appended.is_ok() {
+        let appended = met.map_or_else(|| append(&mut output.bytes), |_| Ok(()));
+        if met.is_none() && appended.is_ok() {
             debug_assert_eq!(output.bytes.len() - before, count);
+            output.since.get_or_insert_with(Instant::now);
             self.unsent
                 .store(output.bytes.len() - output.sent, Ordering::Relaxed);
             return Sent::Waits;
         }
         output.bytes.truncate(before);
-        self.unsent_by_all.fetch_sub(count, Ordering::Relaxed);
+        self.forget_unsent(count);
         drop(output);
-        match appended {
-            Ok(()) => {
-                self.complain("too many replies wait for clients to take them");
-                self.close("too many replies wait");
-            }
-            Err(errno) => {
-                self.complain(&format!(
-                    "a file cannot be read in the middle of a reply: {errno}; closing the connection"
-                ));
-                self.close("a file cannot be read");
-            }
+        if let Some(limit) = met {
+            self.close_for(limit, "it does not take its replies");
+        }
+        if let Err(errno) = appended {
+            self.complain(&format!(
+                "a file cannot be read in the middle of a reply: {errno}; closing the connection"
+            ));
+            self.close("a file cannot be read");
         }
         Sent::Closed
     }
@@ -243,14 +285,18 @@ impl Connection {
         ) {
             Ok(sent) => {
                 output.sent += sent;
-                self.unsent_by_all.fetch_sub(sent, Ordering::Relaxed);
+                output.taken += sent;
+                self.forget_unsent(sent);
                 self.unsent.fetch_sub(sent, Ordering::Relaxed);
                 if output.sent < output.bytes.len() {
+                    if output.taken >= UNSENT_PROGRESS_MIN {
+                        output.since = Some(Instant::now());
+                        output.taken = 0;
+                    }
                     return Sent::Waits;
                 }
                 // The memory is given back: a backlog is the exception.
-                output.bytes = Vec::new();
-                output.sent = 0;
+                *output = Backlog::default();
                 Sent::All
             }
             Err(errno) => {
@@ -259,6 +305,28 @@ impl Connection {
                 Sent::Closed
             }
         }
+    }
+
+    fn forget_unsent(&self, count: usize) {
+        self.everybody.unsent.fetch_sub(count, Ordering::Relaxed);
+        self.seat.client.unsent.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Since when replies wait for the client without enough of them being taken.
+    pub(super) fn unsent_since(&self) -> Option<Instant> {
+        self.output.lock().since
+    }
+
+    /// Closes a connection that met a limit, and tells why.
+    pub(super) fn close_for(&self, limit: Limit, why: &str) {
+        let peer = self.peer;
+        self.everybody.pressing.note(limit, || {
+            format!(
+                "closing the connection from {peer}: {why} (limit {})",
+                limit.name()
+            )
+        });
+        self.close(why);
     }
 
     /// Gives up what was not sent, and makes further sending do nothing.
@@ -270,13 +338,43 @@ impl Connection {
         tracing::debug!("connection from {} closed: {why}", self.peer);
         output.closed = true;
         let unsent = output.bytes.len() - output.sent;
-        self.unsent_by_all.fetch_sub(unsent, Ordering::Relaxed);
+        self.forget_unsent(unsent);
         self.unsent.store(0, Ordering::Relaxed);
         output.bytes = Vec::new();
         output.sent = 0;
+        output.since = None;
         drop(output);
         // Whoever waits in a receive comes back.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Ends a connection to whose client nothing more will be said. A socket that is closed with bytes of the client unread is
+    /// reset, and replies that are on their way are lost with it; so they are read first, for a moment.
+    pub(super) fn bow(&self) {
+        if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
+            return;
+        }
+        let end = Instant::now() + BOW_MAX;
+        let mut passed_over = 0;
+        let bytes = &mut [0; 4096];
+        while passed_over < BOW_BYTES_MAX {
+            match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return,
+                Ok((_, count)) => passed_over += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    let Ok(left) = Timespec::try_from(left) else {
+                        return;
+                    };
+                    let more = &mut [PollFd::new(&self.socket, PollFlags::IN)];
+                    if rustix::event::poll(more, Some(&left)) == Ok(0) {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
     }
 
     /// Says once what is wrong with this client.
@@ -292,8 +390,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let output = self.output.get_mut();
-        self.unsent_by_all
-            .fetch_sub(output.bytes.len() - output.sent, Ordering::Relaxed);
+        let unsent = output.bytes.len() - output.sent;
+        self.forget_unsent(unsent);
     }
 }
 

@@ -1,14 +1,15 @@
 //! What a service may know and do about the connection that a call came from.
 
-use std::net::SocketAddr;
+use std::{any::Any, net::SocketAddr, sync::OnceLock};
 
-use super::piece::FilePiece;
+use super::{connection::Connection, piece::FilePiece};
 
 /// One call's surroundings.
 pub struct Context<'a> {
     peer: SocketAddr,
     local: SocketAddr,
     turn: Option<&'a mut dyn Turn>,
+    memory: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
     takes_files: bool,
     /// Where in the reply, and what.
     piece: Option<(usize, FilePiece)>,
@@ -28,20 +29,34 @@ impl<'a> Context<'a> {
             peer,
             local,
             turn: None,
+            memory: None,
             takes_files: false,
             piece: None,
         }
     }
 
     /// The surroundings of a call on a connection.
-    pub(super) fn of_connection(peer: SocketAddr, local: SocketAddr, turn: &'a mut dyn Turn) -> Self {
+    pub(super) fn of_connection(connection: &'a Connection, turn: &'a mut dyn Turn) -> Self {
         Self {
-            peer,
-            local,
+            peer: connection.peer,
+            local: connection.local,
             turn: Some(turn),
+            memory: Some(&connection.memory),
             takes_files: true,
             piece: None,
         }
+    }
+
+    /// What the service remembers of this connection for as long as it lasts: made by `make` when it is first asked for.
+    /// Calls of one connection may be executed at the same time. Nothing is remembered of what came through no socket.
+    ///
+    /// # Panics
+    /// If a service asks for different types: there is one.
+    #[must_use]
+    pub fn memory<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&'a T> {
+        let memory = self.memory?.get_or_init(|| Box::new(make()));
+        let memory = memory.downcast_ref::<T>();
+        Some(memory.expect("a service remembers one type"))
     }
 
     /// The client's address; one that is mapped into IPv6 is told as the IPv4 address it is.

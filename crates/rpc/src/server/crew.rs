@@ -1,13 +1,16 @@
 //! The threads that serve.
 //!
 //! Owns how many there are: one is started when there is work that no idle thread takes, up to a limit, and ends after some
-//! idle time. Must not know what the work is.
+//! idle time. Work belongs to somebody, and nobody has more than a share of the threads: what is beyond waits for the owner's
+//! own work to end. Must not know what the work is.
+//!
+//! Locks: the crew's, then a share's.
 
 use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -17,6 +20,9 @@ use parking_lot::{Condvar, Mutex};
 
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// With more threads than this, none of them waits long for a connection that is idle.
+const LINGERING_MAX: usize = 64;
 
 /// A serving thread's stack: enough for a directory's worth of recursion that nobody does, and small when there are 500.
 const STACK_SIZE: usize = 1 << 20;
@@ -32,6 +38,7 @@ pub(super) struct Crew<J> {
     state: Mutex<State<J>>,
     bell: Condvar,
     threads_max: usize,
+    share_max: usize,
     /// A [`Pressure`]. Changed under the lock; whoever looks without it only parks a connection early or late.
     pressure: AtomicU8,
 }
@@ -41,21 +48,73 @@ pub(super) struct Crew<J> {
 pub(super) enum Pressure {
     /// More can be started.
     None = 0,
-    /// There are as many as there may be.
+    /// There are many, or as many as there may be.
     Full = 1,
     /// And work waits for one.
     Short = 2,
 }
 
+/// One owner's part of the threads.
+pub(super) struct Share<J> {
+    own: Mutex<Own<J>>,
+    /// Whether work waits for the owner's own: a copy, for whoever looks without the lock.
+    short: AtomicBool,
+}
+
+struct Own<J> {
+    /// Jobs that are being done, or wait for any thread.
+    running: usize,
+    /// Jobs that wait for one of the owner's to end.
+    waiting: VecDeque<J>,
+}
+
+impl<J> Default for Share<J> {
+    fn default() -> Self {
+        Self {
+            own: Mutex::new(Own {
+                running: 0,
+                waiting: VecDeque::new(),
+            }),
+            short: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<J> Share<J> {
+    /// Takes a place for `job`, or keeps it until there is one.
+    fn enter(&self, job: J, most: usize) -> Option<J> {
+        let mut own = self.own.lock();
+        if own.running < most {
+            own.running += 1;
+            return Some(job);
+        }
+        own.waiting.push_back(job);
+        self.short.store(true, Ordering::Relaxed);
+        None
+    }
+
+    /// Gives a place back, or rather to what waited for it.
+    fn leave(&self) -> Option<J> {
+        let mut own = self.own.lock();
+        let next = own.waiting.pop_front();
+        if next.is_none() {
+            own.running -= 1;
+        }
+        self.short.store(!own.waiting.is_empty(), Ordering::Relaxed);
+        next
+    }
+}
+
 struct State<J> {
-    jobs: VecDeque<J>,
+    jobs: VecDeque<(J, Arc<Share<J>>)>,
     idle: usize,
     threads: usize,
     stopping: bool,
 }
 
 impl<J: Send + 'static> Crew<J> {
-    pub(super) fn new(threads_max: usize) -> Self {
+    /// At most `threads_max` threads, and `share_max` of them for one owner.
+    pub(super) fn new(threads_max: usize, share_max: usize) -> Self {
         Self {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
@@ -65,28 +124,34 @@ impl<J: Send + 'static> Crew<J> {
             }),
             bell: Condvar::new(),
             threads_max,
+            share_max,
             pressure: AtomicU8::new(0),
         }
     }
 
-    /// Has `job` done by a thread that has nothing else to do.
-    pub(super) fn dispatch<W, T>(self: &Arc<Self>, work: &Arc<T>, job: J)
+    /// Has `job` done by a thread that has nothing else to do, once its owner has less than its share of them. Whether that
+    /// is so already.
+    pub(super) fn dispatch<W, T>(self: &Arc<Self>, work: &Arc<T>, job: J, share: &Arc<Share<J>>) -> bool
     where
         W: Default,
         T: Work<W, Job = J> + 'static,
     {
         let mut state = self.state.lock();
-        state.jobs.push_back(job);
+        let Some(job) = share.enter(job, self.share_max) else {
+            return false;
+        };
+        state.jobs.push_back((job, Arc::clone(share)));
         if state.idle >= state.jobs.len() {
             drop(state);
             self.bell.notify_one();
-            return;
+            return true;
         }
         if state.threads >= self.threads_max {
             self.note_pressure(&state);
-            return;
+            return true;
         }
         state.threads += 1;
+        self.note_pressure(&state);
         drop(state);
         let (crew, work) = (Arc::clone(self), Arc::clone(work));
         let thread = thread::Builder::new()
@@ -96,11 +161,13 @@ impl<J: Send + 'static> Crew<J> {
             self.state.lock().threads -= 1;
             tracing::warn!("no thread to serve with: {error}");
         }
+        true
     }
 
-    /// How much threads are wanted.
-    pub(super) fn pressure(&self) -> Pressure {
+    /// How much threads are wanted, by all or by the owner of `share`.
+    pub(super) fn pressure(&self, share: &Share<J>) -> Pressure {
         match self.pressure.load(Ordering::Relaxed) {
+            _ if share.short.load(Ordering::Relaxed) => Pressure::Short,
             0 => Pressure::None,
             1 => Pressure::Full,
             _ => Pressure::Short,
@@ -108,9 +175,11 @@ impl<J: Send + 'static> Crew<J> {
     }
 
     fn note_pressure(&self, state: &State<J>) {
-        let pressure = match (state.threads >= self.threads_max, state.jobs.len() > state.idle) {
+        let full = state.threads >= self.threads_max;
+        let pressure = match (full, state.jobs.len() > state.idle) {
             (true, true) => Pressure::Short,
             (true, false) => Pressure::Full,
+            (false, _) if state.threads > LINGERING_MAX => Pressure::Full,
             (false, _) => Pressure::None,
         };
         self.pressure.store(pressure as u8, Ordering::Relaxed);
@@ -133,14 +202,21 @@ impl<J: Send + 'static> Crew<J> {
         T: Work<W, Job = J>,
     {
         let mut own = W::default();
-        while let Some(job) = self.next() {
+        let mut done = None;
+        while let Some((job, share)) = self.next(done.take()) {
             work.run(job, &mut own);
+            done = Some(share);
         }
     }
 
-    /// The next job, or `None` when this thread is to end.
-    fn next(&self) -> Option<J> {
+    /// The next job, or `None` when this thread is to end. It has just done a job of the owner of `done`.
+    fn next(&self, done: Option<Arc<Share<J>>>) -> Option<(J, Arc<Share<J>>)> {
         let mut state = self.state.lock();
+        if let Some(share) = done
+            && let Some(waited) = share.leave()
+        {
+            state.jobs.push_back((waited, share));
+        }
         let end = Instant::now() + IDLE_MAX;
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -156,5 +232,60 @@ impl<J: Send + 'static> Crew<J> {
                 return None;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Work that waits to be told that it may end.
+    #[derive(Default)]
+    struct Gate {
+        open: Mutex<bool>,
+        bell: Condvar,
+        begun: [AtomicUsize; 2],
+    }
+
+    impl Work<()> for Gate {
+        type Job = usize;
+
+        fn run(self: &Arc<Self>, owner: usize, (): &mut ()) {
+            self.begun[owner].fetch_add(1, Ordering::SeqCst);
+            let mut open = self.open.lock();
+            while !*open {
+                self.bell.wait(&mut open);
+            }
+        }
+    }
+
+    #[test]
+    fn one_owner_never_has_more_than_its_share() {
+        let crew = Arc::new(Crew::new(8, 5));
+        let gate = Arc::new(Gate::default());
+        let shares = [Arc::new(Share::default()), Arc::new(Share::default())];
+        let at_once: Vec<bool> = (0..20).map(|_| crew.dispatch(&gate, 0, &shares[0])).collect();
+        assert_eq!(at_once.iter().filter(|begun| **begun).count(), 5);
+        assert_eq!(crew.pressure(&shares[0]), Pressure::Short);
+        assert_eq!(crew.pressure(&shares[1]), Pressure::None);
+        for _ in 0..3 {
+            assert!(crew.dispatch(&gate, 1, &shares[1]));
+        }
+        let begun = || gate.begun.each_ref().map(|count| count.load(Ordering::SeqCst));
+        while begun() != [5, 3] {
+            thread::yield_now();
+        }
+        *gate.open.lock() = true;
+        gate.bell.notify_all();
+        while begun() != [20, 3] {
+            thread::yield_now();
+        }
+        crew.stop();
+        while crew.threads() > 0 {
+            thread::yield_now();
+        }
+        assert!(shares.iter().all(|share| share.own.lock().running == 0));
     }
 }

@@ -4,12 +4,17 @@
 //! to whoever is ready first. A connection that has nothing to say is parked and holds no thread. What a client does slowly
 //! or wrongly costs that client.
 
+mod bounds;
+mod clients;
 mod connection;
 mod context;
 mod crew;
 mod limits;
+mod overdue;
 mod parking;
 mod piece;
+mod pressing;
+mod receiving;
 mod serve;
 
 use std::{
@@ -18,13 +23,14 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
 };
 
+pub use bounds::{CALL_HEADER_MAX, ProgramBounds, RecordBounds};
 pub use context::Context;
-pub use limits::Limits;
+pub use limits::{Limit, Limits, UNSENT_PROGRESS_MIN};
 pub use piece::FilePiece;
 use rustix::event::EventfdFlags;
 
@@ -94,12 +100,13 @@ impl Server {
     pub fn new(listeners: Vec<TcpListener>, service: Arc<dyn Service>, limits: Limits) -> io::Result<Self> {
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let parking = Parking::new(listeners, &stop, Arc::new(Pool::new(POOL_MAX)))?;
-        let crew = Arc::new(Crew::new(limits.threads.max(1)));
+        let crew = Arc::new(Crew::new(limits.threads.max(1), limits.threads_per_client.max(1)));
         let hall = Hall {
             service,
             limits,
             parking,
             crew,
+            waiting_for_rest: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         };
         Ok(Self {
@@ -120,12 +127,23 @@ impl Server {
     /// Serves until [`ServerHandle::shutdown`]; then answers what was begun, sends the replies, and returns.
     pub fn run(self) {
         let mut ready = Vec::new();
-        while self.hall.parking.wait(&mut ready, &self.hall.limits, None) {
+        let interval = self.hall.limits.look_interval();
+        let mut look_at = Instant::now() + interval;
+        while self
+            .hall
+            .parking
+            .wait(&mut ready, &self.hall.limits, Some(interval))
+        {
             self.dispatch(&mut ready);
+            let now = Instant::now();
+            if now >= look_at {
+                self.hall.parking.close_overdue(&self.hall.limits, now);
+                look_at = now + interval;
+            }
         }
         self.hall.stopping.store(true, Ordering::SeqCst);
+        self.hall.parking.begin_stopping(&self.stop, &mut ready);
         self.dispatch(&mut ready);
-        self.hall.parking.begin_stopping(&self.stop);
         let abandon_at = Instant::now() + self.hall.limits.farewell;
         // What the service has begun is waited for however long it takes; what clients do not take is not.
         while self.hall.parking.connections() > 0 {
@@ -145,7 +163,7 @@ impl Server {
 
     fn dispatch(&self, ready: &mut Vec<(Arc<connection::Connection>, crate::inbox::Inbox)>) {
         for (connection, inbox) in ready.drain(..) {
-            self.hall.crew.dispatch(&self.hall, Job { connection, inbox });
+            self.hall.dispatch(Job { connection, inbox });
         }
     }
 }
@@ -161,6 +179,12 @@ impl ServerHandle {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.hall.parking.connections()
+    }
+
+    /// How often each limit was met.
+    pub fn limits_met(&self) -> impl Iterator<Item = (Limit, u64)> {
+        let times = self.hall.parking.everybody.pressing.times();
+        Limit::ALL.into_iter().zip(times)
     }
 
     /// How many threads serve, or wait a while for work.

@@ -10,7 +10,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,12 +19,15 @@ use parking_lot::Mutex;
 use rustix::{
     event::{Timespec, epoll},
     io::Errno,
-    net::{Shutdown, SocketFlags, sockopt},
+    net::{RecvFlags, Shutdown, SocketFlags, sockopt},
 };
 
 use super::{
     Limits,
-    connection::{Connection, Reading},
+    clients::Clients,
+    connection::{Connection, Everybody, Reading},
+    limits::Limit,
+    serve::Job,
 };
 use crate::{buffer::Pool, inbox::Inbox};
 
@@ -41,19 +44,17 @@ const FILE_PATIENCE: Duration = Duration::from_millis(100);
 /// How many connections are accepted before others are looked after.
 const ACCEPTS_MAX: usize = 64;
 
-/// How often the same trouble with accepting is told.
-const TROUBLE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long nothing is accepted when the system has no room for more.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Parking {
     epoll: OwnedFd,
     listeners: Mutex<Vec<TcpListener>>,
-    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    pub(super) connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_id: AtomicU64,
-    unsent_by_all: Arc<AtomicUsize>,
-    /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its lock.
-    held_by_all: AtomicUsize,
+    clients: Arc<Clients<Job>>,
+    pub(super) everybody: Arc<Everybody>,
     pub(super) pool: Arc<Pool>,
-    trouble_told: Mutex<Option<Instant>>,
 }
 
 /// What a parked connection waits for.
@@ -88,10 +89,9 @@ impl Parking {
             listeners: Mutex::new(listeners),
             connections: Mutex::default(),
             next_id: AtomicU64::new(FIRST_ID),
-            unsent_by_all: Arc::default(),
-            held_by_all: AtomicUsize::new(0),
+            clients: Arc::default(),
+            everybody: Arc::default(),
             pool,
-            trouble_told: Mutex::default(),
         })
     }
 
@@ -132,7 +132,7 @@ impl Parking {
     /// Takes a connection that is ready out of the set, if it is still parked.
     fn claim(&self, id: u64) -> Option<(Arc<Connection>, Inbox)> {
         let connection = self.connections.lock().get(&id).cloned()?;
-        let inbox = self.take(&mut connection.reading.lock())?;
+        let inbox = self.take(&connection, &mut connection.reading.lock())?;
         Some((connection, inbox))
     }
 
@@ -158,10 +158,11 @@ impl Parking {
                 // The connection went away before it was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(errno) => {
-                    self.trouble(&format!("cannot accept connections: {errno}"));
+                    let told = || format!("cannot accept connections: {errno}; one that is idle makes room");
+                    self.everybody.pressing.note(Limit::System, told);
                     // Without descriptors or memory: one that nobody uses makes room.
-                    if !self.evict() {
-                        std::thread::sleep(Duration::from_millis(20));
+                    if !self.evict(|_| true) {
+                        std::thread::sleep(ACCEPT_PAUSE);
                     }
                     return;
                 }
@@ -170,12 +171,27 @@ impl Parking {
     }
 
     fn admit(&self, socket: OwnedFd, limits: &Limits) -> io::Result<()> {
-        if self.connections.lock().len() >= limits.connections {
-            self.trouble(&format!(
-                "{} connections: closing the one that was idle for longest",
-                limits.connections
-            ));
-            if !self.evict() {
+        let peer = canonical(SocketAddr::try_from(
+            rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
+        )?);
+        let seat = self.clients.seat(peer.ip());
+        let own = seat.client.connections.load(Ordering::Relaxed);
+        let met = if own > limits.connections_per_client {
+            Some((Limit::ConnectionsPerClient, limits.connections_per_client))
+        } else if self.connections() >= limits.connections {
+            Some((Limit::Connections, limits.connections))
+        } else {
+            None
+        };
+        if let Some((limit, most)) = met {
+            self.everybody.pressing.note(limit, || {
+                let name = limit.name();
+                format!(
+                    "{most} connections, the last from {peer}: what was idle for longest is closed ({name})"
+                )
+            });
+            let of_client = |connection: &Connection| Arc::ptr_eq(&connection.seat.client, &seat.client);
+            if !self.evict(|connection| limit == Limit::Connections || of_client(connection)) {
                 return Ok(());
             }
         }
@@ -186,14 +202,11 @@ impl Parking {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(FILE_PATIENCE))?;
         let unsent_for = u32::try_from(limits.unsent_for.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&socket, unsent_for)?;
-        let peer = canonical(SocketAddr::try_from(
-            rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
-        )?);
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let inbox = Inbox::new(Arc::clone(&self.pool));
-        let unsent = Arc::clone(&self.unsent_by_all);
-        let connection = Arc::new(Connection::new(id, socket, (peer, local), inbox, unsent));
+        let everybody = Arc::clone(&self.everybody);
+        let connection = Arc::new(Connection::new(id, socket, (peer, local), inbox, everybody, seat));
         // In the registry first: its event may come at once.
         self.connections.lock().insert(id, Arc::clone(&connection));
         let added = epoll::add(
@@ -210,18 +223,31 @@ impl Parking {
     }
 
     /// Leaves a connection to the epoll set. For the thread that reads it, or one that finds it parked.
-    pub(super) fn park(&self, connection: &Connection, mut inbox: Inbox, held_max: usize) {
+    pub(super) fn park(&self, connection: &Connection, mut inbox: Inbox, limits: &Limits) {
         inbox.shrink();
-        if self.held_by_all.load(Ordering::Relaxed) + inbox.held() > held_max {
-            connection.complain("too many incomplete records; closing the connection");
-            connection.close("no room for half a record");
+        // From here on its time runs.
+        inbox.incomplete_since(Instant::now);
+        let held = inbox.held();
+        let (all, own) = (&self.everybody.half_records, &connection.seat.client.half_records);
+        let met = if held == 0 {
+            None
+        } else if own.load(Ordering::Relaxed) + held > limits.half_records_per_client {
+            Some(Limit::HalfRecordsPerClient)
+        } else if all.load(Ordering::Relaxed) + held > limits.half_records {
+            Some(Limit::HalfRecords)
+        } else {
+            None
+        };
+        if let Some(limit) = met {
+            connection.close_for(limit, "too many bytes of incomplete records");
             return self.remove(connection);
         }
         let mut reading = connection.reading.lock();
         if matches!(*reading, Reading::Closed) {
             return;
         }
-        self.held_by_all.fetch_add(inbox.held(), Ordering::Relaxed);
+        all.fetch_add(held, Ordering::Relaxed);
+        own.fetch_add(held, Ordering::Relaxed);
         *reading = Reading::Parked {
             inbox,
             since: Instant::now(),
@@ -258,25 +284,29 @@ impl Parking {
     /// Takes a connection back that this thread parked a moment ago; `None` if another has it now.
     pub(super) fn reclaim(&self, connection: &Connection) -> Option<Inbox> {
         let mut reading = connection.reading.lock();
-        let inbox = self.take(&mut reading)?;
+        let inbox = self.take(connection, &mut reading)?;
         self.set(connection, For::Nothing);
         Some(inbox)
     }
 
     /// Forgets a connection. Its descriptor is closed when the last thread that answers on it is done.
     pub(super) fn remove(&self, connection: &Connection) {
-        *connection.reading.lock() = Reading::Closed;
+        let mut reading = connection.reading.lock();
+        drop(self.take(connection, &mut reading));
+        *reading = Reading::Closed;
+        drop(reading);
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.connections.lock().remove(&connection.id);
     }
 
-    /// Closes the connection that was parked for longest. Not one whose calls are being executed: it only seems idle.
-    fn evict(&self) -> bool {
+    /// Closes the connection that was parked for longest, of those that are `meant`. Not one whose calls are being executed:
+    /// it only seems idle.
+    fn evict(&self, meant: impl Fn(&Connection) -> bool) -> bool {
         let oldest = self
             .connections
             .lock()
             .values()
-            .filter(|connection| connection.in_flight.load(Ordering::Acquire) == 0)
+            .filter(|connection| meant(connection) && connection.in_flight.load(Ordering::Acquire) == 0)
             .filter_map(|connection| {
                 Some((connection.reading.lock().parked_since()?, Arc::clone(connection)))
             })
@@ -284,7 +314,7 @@ impl Parking {
         let Some((_, connection)) = oldest else {
             return false;
         };
-        if self.take(&mut connection.reading.lock()).is_none() {
+        if self.take(&connection, &mut connection.reading.lock()).is_none() {
             return false;
         }
         connection.close("room was needed");
@@ -293,33 +323,48 @@ impl Parking {
     }
 
     /// Takes a parked connection over.
-    fn take(&self, reading: &mut Reading) -> Option<Inbox> {
+    pub(super) fn take(&self, connection: &Connection, reading: &mut Reading) -> Option<Inbox> {
         if !matches!(reading, Reading::Parked { .. }) {
             return None;
         }
         match std::mem::replace(reading, Reading::Busy) {
             Reading::Parked { inbox, .. } => {
-                self.held_by_all.fetch_sub(inbox.held(), Ordering::Relaxed);
+                let held = inbox.held();
+                self.everybody.half_records.fetch_sub(held, Ordering::Relaxed);
+                let own = &connection.seat.client.half_records;
+                own.fetch_sub(held, Ordering::Relaxed);
                 Some(inbox)
             }
             Reading::Busy | Reading::Closed => None,
         }
     }
 
-    fn trouble(&self, what: &str) {
-        let mut told = self.trouble_told.lock();
-        if told.is_none_or(|at| at.elapsed() >= TROUBLE_INTERVAL) {
-            tracing::warn!("{what}");
-            *told = Some(Instant::now());
-        }
+    /// All connections at this moment.
+    pub(super) fn all(&self) -> Vec<Arc<Connection>> {
+        self.connections.lock().values().cloned().collect()
     }
 
-    /// Accepts nothing any more and reads nothing more from anybody: whoever waits for calls sees the end of them.
-    pub(super) fn begin_stopping(&self, stop: &OwnedFd) {
+    /// Accepts nothing any more and reads nothing more from anybody: idle connections end, and whoever waits for calls sees
+    /// the end of them. Those that something was received from are `ready`, to be ended in order.
+    pub(super) fn begin_stopping(&self, stop: &OwnedFd, ready: &mut Vec<(Arc<Connection>, Inbox)>) {
         let _ = epoll::delete(&self.epoll, stop.as_fd());
         self.listeners.lock().clear();
-        for connection in self.connections.lock().values() {
-            let _ = rustix::net::shutdown(&connection.socket, Shutdown::Read);
+        for connection in self.all() {
+            if connection.lingering.load(Ordering::SeqCst) {
+                let _ = rustix::net::shutdown(&connection.socket, Shutdown::Read);
+            }
+            if connection.in_flight.load(Ordering::Acquire) > 0 || connection.has_backlog() {
+                continue;
+            }
+            let Some(inbox) = self.take(&connection, &mut connection.reading.lock()) else {
+                continue;
+            };
+            let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            if rustix::net::recv(&connection.socket, &mut [0; 1][..], peek) == Err(Errno::AGAIN) {
+                self.remove(&connection);
+            } else {
+                ready.push((connection, inbox));
+            }
         }
     }
 
@@ -329,12 +374,11 @@ impl Parking {
 
     /// Gives up on every client that has not taken its replies.
     pub(super) fn abandon(&self) {
-        let all: Vec<_> = self.connections.lock().values().cloned().collect();
-        for connection in all {
+        for connection in self.all() {
             if connection.has_backlog() || connection.reading.lock().parked_since().is_some() {
                 connection.close("the server stops");
             }
-            let parked = self.take(&mut connection.reading.lock());
+            let parked = self.take(&connection, &mut connection.reading.lock());
             if parked.is_some() {
                 self.remove(&connection);
             }
@@ -343,7 +387,7 @@ impl Parking {
 }
 
 impl Reading {
-    const fn parked_since(&self) -> Option<Instant> {
+    pub(super) const fn parked_since(&self) -> Option<Instant> {
         match self {
             Self::Parked { since, .. } => Some(*since),
             Self::Busy | Self::Closed => None,

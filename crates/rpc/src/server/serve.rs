@@ -7,24 +7,20 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec},
-    io::Errno,
-    net::RecvFlags,
-};
-
 use super::{
     CallFailure, Context, Limits, Service,
-    connection::{Connection, Sent},
+    connection::{Connection, Reading, Sent},
     context::Turn,
     crew::{Crew, Pressure, Work},
+    limits::Limit,
     parking::Parking,
     piece::FilePiece,
+    receiving::{Patience, Received},
 };
 use crate::{
     inbox::{Inbox, Whole},
@@ -41,24 +37,15 @@ const BATCH_MAX: usize = 64 << 10;
 /// Buffers above this size are given back when a connection is left.
 const KEPT_MAX: usize = 256 << 10;
 
-/// How long half a record, or a client that takes no replies, holds a thread.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
-
-/// How long an idle connection holds a thread when there may be no more threads.
-const PATIENCE_WHEN_FULL: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 5_000_000,
-};
-
 /// What all serving threads share.
 pub(super) struct Hall {
     pub(super) service: Arc<dyn Service>,
     pub(super) limits: Limits,
     pub(super) parking: Parking,
     pub(super) crew: Arc<Crew<Job>>,
+    /// Threads that wait for the rest of a record. Relaxed: one more or less does no harm.
+    pub(super) waiting_for_rest: AtomicUsize,
+    /// Set once. SeqCst with [`Connection::lingering`].
     pub(super) stopping: AtomicBool,
 }
 
@@ -89,15 +76,6 @@ enum After {
     Close,
 }
 
-/// What comes after trying to receive.
-enum Received {
-    /// There is something to do.
-    Bytes,
-    /// Nothing for some time: the connection is to be parked.
-    Nothing,
-    End,
-}
-
 impl Work<Buffers> for Hall {
     type Job = Job;
 
@@ -111,10 +89,22 @@ impl Work<Buffers> for Hall {
 }
 
 impl Hall {
+    /// Has a connection read by a thread.
+    pub(super) fn dispatch(self: &Arc<Self>, job: Job) {
+        let connection = Arc::clone(&job.connection);
+        if !self.crew.dispatch(self, job, &connection.seat.client.share) {
+            self.parking.everybody.pressing.note(Limit::ThreadsPerClient, || {
+                let ip = connection.peer.ip();
+                let most = self.limits.threads_per_client;
+                format!("{most} threads serve {ip}: what more it asks for waits until one is free")
+            });
+        }
+    }
+
     /// Serves until the connection is parked, closed, or read by another thread.
     fn serve(self: &Arc<Self>, connection: &Arc<Connection>, mut inbox: Inbox, own: &mut Buffers) {
         // Half a record that was parked already holds no thread again.
-        let mut patient = inbox.is_empty();
+        let mut patience = Patience::new(inbox.is_empty());
         loop {
             if connection.has_backlog() {
                 self.flush(connection, own);
@@ -122,15 +112,15 @@ impl Hall {
                     return self.park(connection, inbox);
                 }
             }
-            match inbox.whole(|beginning| self.limits.record_limit(beginning)) {
+            match inbox.whole(|beginning| self.limits.records.limit(beginning)) {
                 Ok(Some(whole)) => match self.execute(connection, &inbox, whole, own) {
                     After::ReadOn => {
                         inbox.skip(whole);
-                        patient = true;
+                        patience = Patience::new(true);
                     }
                     After::Reclaimed(rest) => {
                         inbox = rest;
-                        patient = true;
+                        patience = Patience::new(true);
                     }
                     After::HandedOver => return,
                     After::Close => break,
@@ -139,7 +129,7 @@ impl Hall {
                     if self.flush(connection, own) == Sent::Waits {
                         continue;
                     }
-                    match self.receive(connection, &mut inbox, patient) {
+                    match self.receive(connection, &mut inbox, &mut patience) {
                         Received::Bytes => {}
                         Received::Nothing => return self.park(connection, inbox),
                         Received::End => break,
@@ -153,96 +143,23 @@ impl Hall {
         }
         self.flush(connection, own);
         self.parking.remove(connection);
+        self.bow(connection);
     }
 
     fn park(&self, connection: &Connection, inbox: Inbox) {
         if self.stopping.load(Ordering::SeqCst) && !connection.has_backlog() {
             self.parking.remove(connection);
+            self.bow(connection);
         } else {
-            self.parking.park(connection, inbox, self.limits.half_records);
+            self.parking.park(connection, inbox, &self.limits);
         }
     }
 
-    fn receive(&self, connection: &Connection, inbox: &mut Inbox, patient: bool) -> Received {
-        if self.stopping.load(Ordering::SeqCst) {
-            return Received::End;
-        }
-        // While other threads answer calls of this connection, replies may be left unsent at any moment: it is parked, where
-        // that is noticed, and not waited for.
-        let in_flight = connection.in_flight.load(Ordering::Acquire) > 0;
-        if connection.has_backlog() {
-            return Received::Bytes;
-        }
-        let half = !inbox.is_empty();
-        // The socket's own timeout is for idle connections while there are threads enough; half a record has less time, and
-        // where work waits for a thread there is none.
-        let patience = match (half, self.crew.pressure()) {
-            _ if in_flight => None,
-            (true, _) if patient => Some(&PATIENCE),
-            (true, _) | (false, Pressure::Short) => None,
-            (false, Pressure::Full) => Some(&PATIENCE_WHEN_FULL),
-            (false, Pressure::None) => {
-                let flags = RecvFlags::empty();
-                return self.receive_or(connection, inbox, flags, None);
-            }
-        };
-        self.receive_or(connection, inbox, RecvFlags::DONTWAIT, patience)
-    }
-
-    /// Receives with `flags`; if nothing is there, once more after at most `patience`.
-    fn receive_or(
-        &self,
-        connection: &Connection,
-        inbox: &mut Inbox,
-        flags: RecvFlags,
-        mut patience: Option<&Timespec>,
-    ) -> Received {
-        loop {
-            match rustix::net::recv(&connection.socket, inbox.room(), flags) {
-                Ok((_, 0)) => {
-                    if !inbox.is_empty() {
-                        connection.complain("the connection ended inside a record");
-                    }
-                    return Received::End;
-                }
-                Ok((_, count)) => {
-                    inbox.received(count);
-                    return Received::Bytes;
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    let Some(patience) = patience.take() else {
-                        return Received::Nothing;
-                    };
-                    let calls = &mut [PollFd::new(&connection.socket, PollFlags::IN)];
-                    if rustix::event::poll(calls, Some(patience)) == Ok(0) {
-                        return Received::Nothing;
-                    }
-                }
-                Err(errno) => {
-                    tracing::debug!("connection from {} lost: {errno}", connection.peer);
-                    return Received::End;
-                }
-            }
-        }
-    }
-
-    /// Waits a little for the client to take what was sent; whether it took all.
-    fn wait_for_room(&self, connection: &Connection) -> bool {
-        let patience = match self.crew.pressure() {
-            Pressure::None => &PATIENCE,
-            Pressure::Full | Pressure::Short => &PATIENCE_WHEN_FULL,
-        };
-        loop {
-            match connection.drain() {
-                Sent::All | Sent::Closed => return true,
-                Sent::Waits => {
-                    let room = &mut [PollFd::new(&connection.socket, PollFlags::OUT)];
-                    if rustix::event::poll(room, Some(patience)) == Ok(0) {
-                        return false;
-                    }
-                }
-            }
+    /// At the end of a server, lets a client have what was sent to it.
+    fn bow(&self, connection: &Connection) {
+        let stops = self.stopping.load(Ordering::SeqCst);
+        if stops && connection.in_flight.load(Ordering::Acquire) == 0 && !connection.has_backlog() {
+            connection.bow();
         }
     }
 
@@ -250,7 +167,7 @@ impl Hall {
         if own.batch.is_empty() {
             return Sent::All;
         }
-        let sent = connection.send([&own.batch, &[]], self.limits.unsent);
+        let sent = connection.send([&own.batch, &[]], &self.limits);
         own.batch.clear();
         sent
     }
@@ -278,7 +195,7 @@ impl Hall {
             batch: &mut own.batch,
             handed_over: false,
         };
-        let mut context = Context::of_connection(connection.peer, connection.local, &mut turn);
+        let mut context = Context::of_connection(connection, &mut turn);
         let outcome = self.answer(&call, &mut context, &mut own.reply);
         let mut piece = context.take_piece();
         let handed_over = turn.handed_over;
@@ -305,7 +222,7 @@ impl Hall {
         } else if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
             own.batch.extend_from_slice(&own.reply);
         } else {
-            connection.send([&own.batch, &own.reply], self.limits.unsent);
+            connection.send([&own.batch, &own.reply], &self.limits);
             own.batch.clear();
         }
         match reclaimed.flatten() {
@@ -346,21 +263,23 @@ impl Hall {
         (at, piece): &(usize, FilePiece),
     ) -> Sent {
         let (head, after) = reply.split_at(*at);
-        let patient = self.crew.pressure() == Pressure::None;
-        connection.send_with_file([gathered, head], piece, after, patient, self.limits.unsent)
+        let patient = self.crew.pressure(&connection.seat.client.share) == Pressure::None;
+        connection.send_with_file([gathered, head], piece, after, patient, &self.limits)
     }
 
     /// Sends a reply from a thread that does not read the connection, and does not wait for the client to take it.
     fn answer_late(&self, connection: &Connection, reply: &[u8], piece: Option<&(usize, FilePiece)>) {
         let sent = match piece {
             Some(piece) => self.send_with_file(connection, [&[], reply], piece),
-            None => connection.send([reply, &[]], self.limits.unsent),
+            None => connection.send([reply, &[]], &self.limits),
         };
         // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this call left unsent.
-        connection.in_flight.fetch_sub(1, Ordering::Release);
+        let last = connection.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
         if sent == Sent::Waits {
             // If a thread reads the connection, it looks for what is unsent before it waits for anything.
             self.parking.arm_for_room(connection);
+        } else if last && matches!(*connection.reading.lock(), Reading::Closed) {
+            self.bow(connection);
         }
     }
 }
@@ -379,26 +298,28 @@ impl Turn for Reader<'_> {
     fn hand_over(&mut self) {
         let (hall, connection) = (self.hall, self.connection);
         if !self.batch.is_empty() {
-            connection.send([self.batch, &[]], hall.limits.unsent);
+            connection.send([self.batch, &[]], &hall.limits);
             self.batch.clear();
         }
-        if connection.in_flight.load(Ordering::Relaxed) + 1 >= hall.limits.in_flight
-            || hall.stopping.load(Ordering::SeqCst)
-        {
+        if hall.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        if connection.in_flight.load(Ordering::Relaxed) + 1 >= hall.limits.in_flight {
+            let pressing = &hall.parking.everybody.pressing;
+            pressing.note(Limit::InFlight, String::new);
             return;
         }
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         self.handed_over = true;
         let mut rest = self.inbox.after(self.whole);
-        let more = rest.whole(|beginning| hall.limits.record_limit(beginning));
+        let more = rest.whole(|beginning| hall.limits.records.limit(beginning));
         if matches!(more, Ok(None)) {
             hall.park(connection, rest);
         } else {
-            let job = Job {
+            hall.dispatch(Job {
                 connection: Arc::clone(connection),
                 inbox: rest,
-            };
-            hall.crew.dispatch(hall, job);
+            });
         }
     }
 }

@@ -6,6 +6,7 @@
 mod fake;
 mod fixture;
 mod hostile;
+mod limits;
 mod pieces;
 
 use std::{

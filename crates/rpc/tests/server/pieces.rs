@@ -19,7 +19,7 @@ use curt_rpc::{
 use rustix::fs::MemfdFlags;
 
 use crate::{
-    fake::{PROGRAM, eventually, listen},
+    fake::{eventually, listen},
     fixture::{call_record, expect_end, read_reply},
 };
 
@@ -85,7 +85,7 @@ impl Running {
             failed: Arc::clone(&failed),
         };
         let limits = Limits {
-            record_sizes: vec![(PROGRAM, 2 << 20)],
+            records: crate::fixture::bounds(),
             ..Limits::default()
         };
         let server = Server::new(vec![listener], Arc::new(service), limits).unwrap();

@@ -1,0 +1,120 @@
+//! What each client takes of the server: connections, threads, memory.
+//!
+//! A client is the address that a connection comes from. Of an IPv6 address only the network counts (its first 64 bits): whoever
+//! has one address of it has them all. Invariant: a client is known for as long as it has a connection, and no longer.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+use super::crew::Share;
+
+/// All clients that have connections.
+pub(super) struct Clients<J> {
+    known: Mutex<HashMap<IpAddr, Arc<Client<J>>>>,
+}
+
+impl<J> Default for Clients<J> {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+        }
+    }
+}
+
+/// One of them.
+pub(super) struct Client<J> {
+    pub(super) connections: AtomicUsize,
+    /// Bytes of replies that wait for it to take them.
+    pub(super) unsent: AtomicUsize,
+    /// Bytes of its incomplete records.
+    pub(super) half_records: AtomicUsize,
+    /// Its part of the threads.
+    pub(super) share: Arc<Share<J>>,
+}
+
+/// A connection's place among those of its client.
+pub(super) struct Seat<J> {
+    clients: Arc<Clients<J>>,
+    address: IpAddr,
+    pub(super) client: Arc<Client<J>>,
+}
+
+impl<J> Clients<J> {
+    /// Counts one more connection of `peer`.
+    pub(super) fn seat(self: &Arc<Self>, peer: IpAddr) -> Seat<J> {
+        let address = network(peer);
+        let mut known = self.known.lock();
+        let client = known.entry(address).or_insert_with(|| {
+            Arc::new(Client {
+                connections: AtomicUsize::new(0),
+                unsent: AtomicUsize::new(0),
+                half_records: AtomicUsize::new(0),
+                share: Arc::default(),
+            })
+        });
+        // Relaxed, here and below: the map's lock orders it.
+        client.connections.fetch_add(1, Ordering::Relaxed);
+        Seat {
+            clients: Arc::clone(self),
+            address,
+            client: Arc::clone(client),
+        }
+    }
+
+    /// How many clients have connections.
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.known.lock().len()
+    }
+}
+
+impl<J> Drop for Seat<J> {
+    fn drop(&mut self) {
+        let mut known = self.clients.known.lock();
+        if self.client.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
+            known.remove(&self.address);
+        }
+    }
+}
+
+/// What of an address tells one client from another.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_client_is_known_while_it_has_connections() {
+        let clients = Arc::new(Clients::<()>::default());
+        let seats = [
+            "10.0.0.1",
+            "::ffff:10.0.0.1",
+            "10.0.0.2",
+            "2001:db8::1",
+            "2001:db8::2:1",
+        ]
+        .map(|address| clients.seat(address.parse().unwrap()));
+        assert_eq!(clients.count(), 3);
+        let connections = seats
+            .each_ref()
+            .map(|seat| seat.client.connections.load(Ordering::Relaxed));
+        assert_eq!(connections, [2, 2, 1, 2, 2]);
+        drop(seats);
+        assert_eq!(clients.count(), 0);
+    }
+}

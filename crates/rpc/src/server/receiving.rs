@@ -1,0 +1,208 @@
+//! How a serving thread waits for a client: for the next call, the rest of one, or room for replies.
+//!
+//! Invariant: no client holds a thread for longer than it is worth. An idle connection has a second, or less where threads are
+//! many; half a record and untaken replies have a tenth of one, and only a few threads wait for the former at all.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::RecvFlags,
+};
+
+use super::{
+    connection::{Connection, Sent},
+    crew::Pressure,
+    serve::Hall,
+};
+use crate::inbox::Inbox;
+
+/// How long half a record, or a client that takes no replies, holds a thread.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long an idle connection holds a thread when there are many, or may be no more.
+const PATIENCE_WHEN_FULL: Duration = Duration::from_millis(5);
+
+/// How many threads at most wait for the rest of a record. Beyond it half a record is parked at once.
+const WAITING_FOR_REST_MAX: usize = 16;
+
+/// How long the rest of a record is still waited for.
+pub(super) struct Patience {
+    /// Whether it is waited for at all.
+    any: bool,
+    end: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) const fn new(any: bool) -> Self {
+        Self { any, end: None }
+    }
+
+    /// What is left of it. It begins to run out when it is asked for first, however many bytes come meanwhile.
+    fn left(&mut self) -> Option<Duration> {
+        if !self.any {
+            return None;
+        }
+        let now = Instant::now();
+        let end = *self.end.get_or_insert(now + PATIENCE);
+        end.checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+}
+
+/// What comes after trying to receive.
+pub(super) enum Received {
+    /// There is something to do.
+    Bytes,
+    /// Nothing for some time: the connection is to be parked.
+    Nothing,
+    End,
+}
+
+impl Hall {
+    pub(super) fn receive(
+        &self,
+        connection: &Connection,
+        inbox: &mut Inbox,
+        patience: &mut Patience,
+    ) -> Received {
+        if self.stopping.load(Ordering::SeqCst) {
+            return Received::End;
+        }
+        // While other threads answer calls of this connection, replies may be left unsent at any moment: it is parked, where
+        // that is noticed, and not waited for.
+        let in_flight = connection.in_flight.load(Ordering::Acquire) > 0;
+        if connection.has_backlog() {
+            return Received::Bytes;
+        }
+        if in_flight {
+            return receive_or(connection, inbox, || None);
+        }
+        if !inbox.is_empty() {
+            return self.receive_rest(connection, inbox, patience);
+        }
+        match self.crew.pressure(&connection.seat.client.share) {
+            Pressure::Short => receive_or(connection, inbox, || None),
+            Pressure::Full => receive_or(connection, inbox, || Some(PATIENCE_WHEN_FULL)),
+            Pressure::None => self.linger(connection, inbox),
+        }
+    }
+
+    /// Waits for a call in the receive itself, which is the quickest; the socket has a timeout for that.
+    fn linger(&self, connection: &Connection, inbox: &mut Inbox) -> Received {
+        connection.lingering.store(true, Ordering::SeqCst);
+        let received = if self.stopping.load(Ordering::SeqCst) {
+            Received::End
+        } else {
+            receive_now(connection, inbox, RecvFlags::empty())
+        };
+        // Relaxed: who still sees it set ends a connection that is about to see for itself that the server stops.
+        connection.lingering.store(false, Ordering::Relaxed);
+        received
+    }
+
+    /// Waits for the rest of a record.
+    fn receive_rest(&self, connection: &Connection, inbox: &mut Inbox, patience: &mut Patience) -> Received {
+        let mut waits = false;
+        let received = receive_or(connection, inbox, || {
+            let left = patience.left()?;
+            waits = true;
+            let others = self.waiting_for_rest.fetch_add(1, Ordering::Relaxed);
+            (others < WAITING_FOR_REST_MAX).then_some(left)
+        });
+        if waits {
+            self.waiting_for_rest.fetch_sub(1, Ordering::Relaxed);
+        }
+        received
+    }
+
+    /// Waits a little for the client to take what was sent; whether it took all.
+    pub(super) fn wait_for_room(&self, connection: &Connection) -> bool {
+        let patience = match self.crew.pressure(&connection.seat.client.share) {
+            Pressure::None => PATIENCE,
+            Pressure::Full | Pressure::Short => PATIENCE_WHEN_FULL,
+        };
+        let end = Instant::now() + patience;
+        loop {
+            match connection.drain() {
+                Sent::All | Sent::Closed => return true,
+                Sent::Waits => {
+                    if !wait(
+                        connection,
+                        PollFlags::OUT,
+                        end.saturating_duration_since(Instant::now()),
+                    ) {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Receives what is there; if nothing is, once more after at most the time that `patience` allows.
+fn receive_or(
+    connection: &Connection,
+    inbox: &mut Inbox,
+    patience: impl FnOnce() -> Option<Duration>,
+) -> Received {
+    match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
+        Received::Nothing => {}
+        received => return received,
+    }
+    match patience() {
+        Some(patience) if wait(connection, PollFlags::IN, patience) => {
+            receive_now(connection, inbox, RecvFlags::DONTWAIT)
+        }
+        _ => Received::Nothing,
+    }
+}
+
+fn receive_now(connection: &Connection, inbox: &mut Inbox, flags: RecvFlags) -> Received {
+    loop {
+        match rustix::net::recv(&connection.socket, inbox.room(), flags) {
+            Ok((_, 0)) => {
+                if !inbox.is_empty() {
+                    connection.complain("the connection ended inside a record");
+                }
+                return Received::End;
+            }
+            Ok((_, count)) => {
+                inbox.received(count);
+                return Received::Bytes;
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Received::Nothing,
+            Err(errno) => {
+                tracing::debug!("connection from {} lost: {errno}", connection.peer);
+                return Received::End;
+            }
+        }
+    }
+}
+
+/// Waits for a socket; whether something happened in time.
+fn wait(connection: &Connection, what: PollFlags, longest: Duration) -> bool {
+    let Ok(longest) = Timespec::try_from(longest) else {
+        return false;
+    };
+    let sockets = &mut [PollFd::new(&connection.socket, what)];
+    rustix::event::poll(sockets, Some(&longest)) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_runs_out_however_many_bytes_come() {
+        assert_eq!(Patience::new(false).left(), None);
+        let mut patience = Patience::new(true);
+        assert!(patience.left().is_some_and(|left| left <= PATIENCE));
+        patience.end = Some(Instant::now());
+        assert_eq!(patience.left(), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! Each limit of a server: at it nothing happens, beyond it the one who went there pays.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curt_rpc::{
+    record,
+    server::{Limit, Limits},
+};
+
+use crate::{fake::eventually, fixture::*};
+
+/// How often `limit` was met.
+fn met(running: &Running, limit: Limit) -> u64 {
+    running
+        .handle
+        .limits_met()
+        .find_map(|(other, times)| (other == limit).then_some(times))
+        .unwrap()
+}
+
+/// The server's end of another client: every address of 127.0.0.0/8 is this machine.
+fn connect_from(running: &Running, last: u8) -> TcpStream {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
+    rustix::net::connect(&socket, &running.address).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+#[test]
+fn a_record_is_refused_by_its_procedures_bound_before_its_bytes_come() {
+    let running = serve(Limits::default());
+    let header = call_record(1, SMALL, &[]).len() - record::MARK_SIZE;
+    let mut stream = running.connect();
+    let longest = vec![7; SMALL_MAX - header];
+    stream.write_all(&call_record(1, SMALL, &longest)).unwrap();
+    expect_echo(&mut stream, 1, &longest);
+    let beyond = call_record(2, SMALL, &vec![7; SMALL_MAX - header + 1]);
+    // The mark and the six words of the header are enough.
+    stream.write_all(&beyond[..record::MARK_SIZE + 24]).unwrap();
+    expect_end(&mut stream);
+    // One word earlier the procedure is not known, and the program has longer ones.
+    let mut waiting = running.connect();
+    waiting.write_all(&beyond[..record::MARK_SIZE + 20]).unwrap();
+    waiting
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    assert!(
+        waiting.read(&mut [0; 1]).is_err(),
+        "it still waits for the procedure"
+    );
+    expect_unharmed(&running);
+}
+
+#[test]
+fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
+    let running = serve(Limits {
+        half_record_for: Duration::from_millis(800),
+        ..Limits::default()
+    });
+    let call = call_record(1, ECHO, &[3; 4000]);
+    let mut silent = running.connect();
+    silent.write_all(&call[..100]).unwrap();
+    let mut dribbling = running.connect();
+    let started = Instant::now();
+    let mut quick = running.connect();
+    quick.write_all(&call[..2000]).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    quick.write_all(&call[2000..]).unwrap();
+    expect_echo(&mut quick, 1, &[3; 4000]);
+    let cut_off = call.iter().position(|byte| {
+        thread::sleep(Duration::from_millis(20));
+        dribbling.write_all(&[*byte]).is_err()
+    });
+    assert!(cut_off.is_some_and(|at| at < call.len() - 1), "it was let finish");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    expect_end(&mut silent);
+    assert_eq!(met(&running, Limit::HalfRecordFor), 2);
+    // Who is quick enough in each of many records is not bothered.
+    quick.write_all(&call).unwrap();
+    expect_echo(&mut quick, 1, &[3; 4000]);
+}
+
+#[test]
+fn a_dribble_holds_no_thread() {
+    let running = serve(Limits {
+        threads: 4,
+        ..Limits::default()
+    });
+    let call = call_record(1, ECHO, &[3; 4000]);
+    thread::scope(|scope| {
+        let (sender, stop) = std::sync::mpsc::channel::<()>();
+        for _ in 0..4 {
+            let mut stream = running.connect();
+            let call = &call;
+            let stop = sender.clone();
+            scope.spawn(move || {
+                for byte in &call[..60] {
+                    stream.write_all(&[*byte]).unwrap();
+                    thread::sleep(Duration::from_millis(30));
+                }
+                drop(stop);
+            });
+        }
+        drop(sender);
+        let mut longest = Duration::ZERO;
+        while stop.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            let started = Instant::now();
+            expect_unharmed(&running);
+            longest = longest.max(started.elapsed());
+        }
+        assert!(longest < Duration::from_secs(1), "one waited for {longest:?}");
+    });
+}
+
+#[test]
+fn one_clients_half_records_take_no_room_from_another() {
+    let running = serve(Limits {
+        half_records_per_client: 256 << 10,
+        half_records: 1 << 20,
+        ..Limits::default()
+    });
+    let half = &call_record(1, ECHO, &[3; 200_000])[..100_000];
+    let mut greedy: Vec<_> = (0..8).map(|_| connect_from(&running, 2)).collect();
+    for stream in &mut greedy {
+        stream.write_all(half).unwrap();
+    }
+    eventually("those beyond the client's bound are closed", || {
+        met(&running, Limit::HalfRecordsPerClient) == 6 && running.handle.connections() == 2
+    });
+    let mut modest = connect_from(&running, 3);
+    modest.write_all(half).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    modest
+        .write_all(&call_record(1, ECHO, &[3; 200_000])[100_000..])
+        .unwrap();
+    expect_echo(&mut modest, 1, &[3; 200_000]);
+    assert_eq!(met(&running, Limit::HalfRecords), 0);
+}
+
+#[test]
+fn half_records_of_all_clients_are_bounded() {
+    let running = serve(Limits {
+        half_records: 250_000,
+        ..Limits::default()
+    });
+    let half = &call_record(1, ECHO, &[3; 200_000])[..100_000];
+    let mut streams: Vec<_> = (2..7).map(|last| connect_from(&running, last)).collect();
+    for stream in &mut streams {
+        stream.write_all(half).unwrap();
+    }
+    eventually("those beyond the bound are closed", || {
+        met(&running, Limit::HalfRecords) == 3 && running.handle.connections() == 2
+    });
+    expect_unharmed(&running);
+}
+
+#[test]
+fn idle_connections_end_and_busy_ones_do_not() {
+    let running = serve(Limits {
+        idle_for: Duration::from_millis(1500),
+        ..Limits::default()
+    });
+    let mut idle = running.connect();
+    let (mut busy, mut waiting) = (running.connect(), running.connect());
+    waiting.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(2500) {
+        busy.write_all(&call_record(2, ECHO, &[2; 4])).unwrap();
+        expect_echo(&mut busy, 2, &[2; 4]);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0, "ended in order");
+    assert_eq!(met(&running, Limit::IdleFor), 1);
+    running.answers.release(1);
+    expect_echo(&mut waiting, 1, &[1; 4]);
+}
+
+#[test]
+fn replies_that_nobody_takes_are_kept_for_a_time() {
+    let running = serve(Limits {
+        unsent_for: Duration::from_millis(700),
+        ..Limits::default()
+    });
+    let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
+    let (mut never, mut slow) = (running.connect(), running.connect());
+    never.write_all(&calls).unwrap();
+    slow.write_all(&calls).unwrap();
+    // It takes a little at a time, and gets all.
+    for xid in 0..60 {
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(read_reply(&mut slow).0, xid);
+    }
+    eventually("who takes nothing is closed", || {
+        met(&running, Limit::UnsentFor) == 1
+    });
+    eventually("it is gone", || running.handle.connections() <= 1);
+    drop(never);
+}
+
+#[test]
+fn one_clients_untaken_replies_take_no_room_from_another() {
+    let running = serve(Limits {
+        unsent_per_client: 64 << 10,
+        ..Limits::default()
+    });
+    let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
+    let mut greedy: Vec<_> = (0..8).map(|_| connect_from(&running, 2)).collect();
+    for stream in &mut greedy {
+        stream.write_all(&calls).unwrap();
+    }
+    eventually("it pays", || met(&running, Limit::UnsentPerClient) >= 7);
+    assert_eq!(met(&running, Limit::Unsent), 0);
+    let mut other = connect_from(&running, 3);
+    other.write_all(&call_record(1, LARGE, &[])).unwrap();
+    assert_eq!(read_reply(&mut other).2.len(), 1 << 20);
+}
+
+#[test]
+fn a_client_with_too_many_connections_loses_its_own() {
+    let running = serve(Limits {
+        connections_per_client: 4,
+        connections: 100,
+        ..Limits::default()
+    });
+    let mut other = connect_from(&running, 3);
+    let mut greedy: Vec<_> = (0..4).map(|_| connect_from(&running, 2)).collect();
+    eventually("all are accepted", || running.handle.connections() == 5);
+    assert_eq!(met(&running, Limit::ConnectionsPerClient), 0);
+    let mut fifth = connect_from(&running, 2);
+    fifth.write_all(&call_record(1, ECHO, &[])).unwrap();
+    expect_echo(&mut fifth, 1, &[]);
+    expect_end(&mut greedy[0]);
+    assert_eq!(met(&running, Limit::ConnectionsPerClient), 1);
+    other.write_all(&call_record(2, ECHO, &[])).unwrap();
+    expect_echo(&mut other, 2, &[]);
+}
+
+#[test]
+fn one_clients_slow_calls_leave_threads_for_others() {
+    let running = serve(Limits {
+        threads: 8,
+        threads_per_client: 6,
+        ..Limits::default()
+    });
+    let mut greedy: Vec<_> = (0..10).map(|_| connect_from(&running, 2)).collect();
+    for (xid, stream) in (0..).zip(&mut greedy) {
+        stream.write_all(&call_record(xid, SLOW, &[])).unwrap();
+        stream.write_all(&call_record(100 + xid, SLOW, &[])).unwrap();
+    }
+    eventually("as many as it may have are begun", || {
+        running.answers.slow_begun.load(Ordering::SeqCst) == 6
+    });
+    let mut other = connect_from(&running, 3);
+    for xid in 0..10 {
+        other.write_all(&call_record(xid, ECHO, &[1; 4])).unwrap();
+        expect_echo(&mut other, xid, &[1; 4]);
+    }
+    assert_eq!(running.answers.slow_begun.load(Ordering::SeqCst), 6);
+    assert!(met(&running, Limit::ThreadsPerClient) > 0);
+    running.answers.release(20);
+    for stream in &mut greedy {
+        let (one, other) = (read_reply(stream).0, read_reply(stream).0);
+        assert_eq!(one.abs_diff(other), 100);
+    }
+}
+
+/// A socket that is closed with bytes unread is reset, and the reset overtakes replies.
+#[test]
+fn the_last_replies_survive_what_a_client_still_sends_while_the_server_stops() {
+    let mut running = serve(Limits::default());
+    let mut stream = running.connect();
+    stream.write_all(&call_record(1, SLOW, &[])).unwrap();
+    eventually("the call is begun", || {
+        running.answers.slow_begun.load(Ordering::SeqCst) == 1
+    });
+    running.handle.shutdown();
+    eventually("nobody can connect any more", || {
+        TcpStream::connect(running.address).is_err()
+    });
+    let calls: Vec<u8> = (2..200)
+        .flat_map(|xid| call_record(xid, ECHO, &[5; 1000]))
+        .collect();
+    stream.write_all(&calls).unwrap();
+    running.answers.release(1);
+    assert_eq!(read_reply(&mut stream).0, 1);
+    // Whatever else was answered, the end is an end and no reset.
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    running.stop();
+}
