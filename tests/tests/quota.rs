@@ -45,7 +45,7 @@ impl Bed {
     /// Runs a script in the mount as `uid`; its output with its errors, and its status in the last line.
     fn on_mount(&self, uid: u32, script: &str) -> Result<String> {
         let script = format!(
-            "cd {}; setpriv --reuid={uid} --regid={uid} --clear-groups bash -c '{script}' 2>&1; echo status $?",
+            "cd {}; status=0; setpriv --reuid={uid} --regid={uid} --clear-groups bash -c '{script}' 2>&1 || status=$?; echo status $status",
             self.mount.directory().display()
         );
         self.network.shell(&script, MINUTE)
