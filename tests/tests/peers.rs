@@ -29,7 +29,7 @@ fn linux_client_and_knfsd_agree_with_tshark_and_the_model() -> Result<()> {
     let own = parse_ops(&output)?;
     let after = server.counts()?;
     let captured = capture.stop()?;
-    let wire = captured.calls(&network)?;
+    let wire = captured.calls()?;
     ensure!(captured.malformed(&network)?.is_empty());
     for procedure in ["READ", "WRITE", "COMMIT", "SETATTR", "CREATE", "REMOVE"] {
         let count =

@@ -139,7 +139,7 @@ fn every_procedure_is_well_formed_on_the_wire() -> Result<()> {
         "{output}"
     );
     let captured = capture.stop()?;
-    let calls = captured.calls(&network)?;
+    let calls = captured.calls()?;
     let missing: Vec<_> = PROCEDURES
         .iter()
         .filter(|name| !calls.contains_key(**name))

@@ -1,8 +1,11 @@
-//! What tshark saw on the wire.
+//! What was on the wire: dumpcap records it, [`Captured::calls`] counts the calls in it, and tshark says what is malformed.
+
+mod packets;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use curt_trace::PROCEDURES;
@@ -10,6 +13,12 @@ use curt_trace::PROCEDURES;
 use crate::network::Network;
 use crate::process::{self, Running};
 
+/// The program number of NFS (RFC 1813 section 3).
+const PROGRAM: u32 = 100_003;
+/// dumpcap writes at least every 250 ms what it has.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long a capture may go on growing after what is captured has ended.
+const SETTLED: Duration = Duration::from_secs(60);
 /// How long tshark may take to read a capture again.
 const READ: Duration = Duration::from_secs(180);
 
@@ -47,11 +56,24 @@ impl Capture {
         Ok(Self { running, file, port })
     }
 
+    /// Waits until the file does not grow any more: dumpcap throws away what it has not yet taken from the kernel when it ends.
+    fn settle(&self) -> Result<()> {
+        let mut last = (0, Instant::now());
+        process::until("the capture is written", SETTLED, || {
+            let length = std::fs::metadata(&self.file)?.len();
+            if length != last.0 {
+                last = (length, Instant::now());
+            }
+            Ok((last.1.elapsed() >= QUIET).then_some(()))
+        })
+    }
+
     /// Ends it.
     ///
     /// # Errors
     /// Packets were lost, so that nothing can be said.
     pub fn stop(mut self) -> Result<Captured> {
+        self.settle()?;
         self.running.signal(rustix::process::Signal::INT)?;
         self.running.wait(Duration::from_secs(20))?;
         // "Packets received/dropped on interface 'lo': 123/0 (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)"
@@ -79,50 +101,32 @@ impl Captured {
     fn tshark(&self, network: &Network, arguments: &[&str]) -> Result<String> {
         let mut command = network.command("tshark");
         command
-            // Packets of a loaded machine may have been captured out of order.
+            // Packets of a loaded machine may have been captured out of order; to tshark they are lost otherwise.
             .args(["-n", "-o", "tcp.reassemble_out_of_order:TRUE", "-r"])
             .arg(&self.file)
             .args(["-d", &format!("tcp.port=={},rpc", self.port)]);
         process::run(command.args(arguments), READ)
     }
 
-    /// The calls of each NFSv3 procedure.
+    /// The calls of each NFSv3 procedure: all that went to the port, counted from the bytes of each connection.
     ///
     /// # Errors
-    /// tshark's.
-    pub fn calls(&self, network: &Network) -> Result<BTreeMap<String, u64>> {
-        // Several records in a packet give several values in one line, those of other programs among them.
-        let fields = [
-            "-Y",
-            "rpc.msgtyp == 0",
-            "-T",
-            "fields",
-            "-e",
-            "rpc.msgtyp",
-            "-e",
-            "rpc.program",
-            "-e",
-            "rpc.procedure",
-        ];
-        let text = self.tshark(network, &fields)?;
+    /// The capture is not complete, so that nothing can be said.
+    pub fn calls(&self) -> Result<BTreeMap<String, u64>> {
+        let file = std::fs::read(&self.file)?;
+        let segments = packets::segments(&file)?;
         let mut counts = BTreeMap::new();
-        for line in text.lines() {
-            let mut columns = line.split('\t').skip(1).map(|column| column.split(','));
-            let (Some(programs), Some(procedures)) = (columns.next(), columns.next()) else {
-                continue;
-            };
-            for (_, procedure) in programs
-                .zip(procedures)
-                .filter(|(program, _)| *program == "100003")
-            {
-                let index: usize = procedure.parse().with_context(|| line.to_owned())?;
-                let name = PROCEDURES
-                    .get(index)
-                    .with_context(|| format!("procedure {index}"))?;
-                *counts.entry((*name).to_owned()).or_default() += 1;
-            }
+        for bytes in streams::streams(&segments, self.port)? {
+            streams::count_calls(&bytes, PROGRAM, &mut counts)?;
         }
-        Ok(counts)
+        let named = |(procedure, count)| -> Result<_> {
+            let name = PROCEDURES.get(usize::try_from(procedure)?);
+            Ok((
+                (*name.with_context(|| format!("procedure {procedure}"))?).to_owned(),
+                count,
+            ))
+        };
+        counts.into_iter().map(named).collect()
     }
 
     /// What tshark calls malformed, a line for each; there should be none.
