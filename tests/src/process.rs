@@ -1,7 +1,7 @@
 //! Processes that end with the value that stands for them.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -109,6 +109,16 @@ impl Running {
     #[must_use]
     pub fn output(&self) -> String {
         self.printed.lock().0.clone()
+    }
+
+    /// Writes `text` to its standard input.
+    ///
+    /// # Errors
+    /// It does not read any more.
+    pub fn say(&mut self, text: &str) -> Result<()> {
+        let input = self.child.stdin.as_mut().context("no standard input")?;
+        input.write_all(text.as_bytes())?;
+        Ok(input.flush()?)
     }
 
     /// Waits until it has printed a line that contains `text`.
