@@ -5,6 +5,7 @@ mod daemon;
 mod documents;
 mod floor;
 mod fuse;
+mod latency;
 mod memory;
 mod names;
 mod read;
@@ -55,6 +56,11 @@ enum Bench {
         directory: PathBuf,
         pause: f64,
     },
+    /// Each operation beside the least that it could cost, and other servers: time
+    Latency(Box<latency::LatencyArguments>),
+    /// Answer the calls of `bench latency` without serving anything
+    #[command(hide = true)]
+    LatencyEcho { port: u16 },
     /// Answer the bare FUSE loop's calls
     #[command(hide = true)]
     Echo { port: u16 },
@@ -84,6 +90,8 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Names(arguments) => names::run(arguments),
         Bench::Memory(arguments) => memory::run(arguments),
         Bench::Documents(arguments) => documents::run(arguments),
+        Bench::Latency(arguments) => latency::run(arguments),
+        Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
         Bench::Echo { port } => floor::echo(*port).map(|()| true),
         Bench::Floor { directory, port } => floor::serve(directory, *port).map(|()| true),
         Bench::Perform {

@@ -22,7 +22,7 @@ const COLOURS: [(&str, RGBColor); 6] = [
 /// Why no picture came of it.
 #[derive(Debug, thiserror::Error)]
 #[error("the chart cannot be drawn: {0}")]
-pub struct ChartError(String);
+pub struct ChartError(pub(super) String);
 
 /// The requests of each run as a stacked bar, as the text of an SVG file.
 ///

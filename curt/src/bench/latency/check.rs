@@ -1,0 +1,235 @@
+//! Whether a reply is what was asked for: its status, its length and each byte.
+//!
+//! What does not change from one reply to the next is compared as a whole with one that was decoded and found right; what
+//! differs from it is decoded in turn. So every byte is looked at, and the same is done for every server.
+
+use anyhow::{Context, Result, bail, ensure};
+use curt_proto::nfs3::{
+    AccessOk, Created, DirectoryEntryPlus, Fattr, FileHandle, LookupOk, Outcome, ReadOk, ReaddirOk,
+    Stability, WccData, WriteOk,
+};
+use curt_rpc::record::MARK_SIZE;
+use curt_xdr::{Decode, decode_all};
+
+use super::calls::slot_of;
+use super::content;
+use super::line::results;
+use super::shape::{BLOCK_BYTES, LISTED_NAMES, Operation};
+use super::tree::{FILE_BYTES, Tree, listed_name};
+
+/// RPC's header and the status of NFS, from a record's number on.
+const HEAD_BYTES: usize = 28;
+
+/// What the replies of one connection are held against.
+pub(super) struct Checks {
+    expected: Expected,
+    /// The last reply of each slot that was found right, without its mark and number.
+    known: Vec<Vec<u8>>,
+}
+
+enum Expected {
+    /// These bytes, whatever they mean: from an echo.
+    Bytes,
+    Attributes,
+    Access,
+    Found(FileHandle),
+    Data {
+        blocks: Vec<Vec<u8>>,
+        file_bytes: u64,
+    },
+    Written {
+        bytes: usize,
+        stability: Stability,
+    },
+    Made,
+    Removed,
+    Listed,
+}
+
+impl Checks {
+    /// For the replies to calls of `operation`.
+    pub(super) fn new(operation: Operation, tree: &Tree, connection: usize, slots_count: usize) -> Self {
+        let expected = match operation {
+            Operation::Getattr => Expected::Attributes,
+            Operation::Access => Expected::Access,
+            Operation::Lookup => Expected::Found(tree.files[connection].read),
+            Operation::Read => Expected::Data {
+                blocks: (0..slots_count).map(|slot| content::block(slot, 0)).collect(),
+                file_bytes: FILE_BYTES,
+            },
+            Operation::WriteUnstable => written(Stability::Unstable),
+            Operation::WriteFileSync => written(Stability::FileSync),
+            Operation::Create => Expected::Made,
+            Operation::Remove => Expected::Removed,
+            Operation::ReaddirPlus => Expected::Listed,
+        };
+        Self {
+            expected,
+            known: vec![Vec::new(); slots_count],
+        }
+    }
+
+    /// For replies that are this record, but for the number.
+    pub(super) fn echo(record: &[u8], slots_count: usize) -> Self {
+        Self {
+            expected: Expected::Bytes,
+            known: vec![record[MARK_SIZE + 4..].to_vec(); slots_count],
+        }
+    }
+
+    /// For READs: each slot's data, of a file of so many bytes.
+    pub(super) fn data(blocks: Vec<Vec<u8>>, file_bytes: u64) -> Self {
+        let known = vec![Vec::new(); blocks.len()];
+        Self {
+            expected: Expected::Data { blocks, file_bytes },
+            known,
+        }
+    }
+
+    /// For unstable WRITEs of so many bytes.
+    pub(super) fn written(bytes: usize, slots_count: usize) -> Self {
+        Self {
+            expected: Expected::Written {
+                bytes,
+                stability: Stability::Unstable,
+            },
+            known: vec![Vec::new(); slots_count],
+        }
+    }
+
+    /// Checks the record that answers the call with this number.
+    #[inline]
+    pub(super) fn check(&mut self, number: u32, record: &[u8]) -> Result<()> {
+        let slot = slot_of(number);
+        let bytes = &record[MARK_SIZE + 4..];
+        if self.known[slot] == bytes {
+            return Ok(());
+        }
+        self.decode(slot, record)?;
+        // Replies to changes never repeat; remembering them would only cost time.
+        if matches!(
+            self.expected,
+            Expected::Attributes
+                | Expected::Access
+                | Expected::Found(_)
+                | Expected::Data { .. }
+                | Expected::Listed
+        ) {
+            self.known[slot].clear();
+            self.known[slot].extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn decode(&self, slot: usize, record: &[u8]) -> Result<()> {
+        let body = results(record)?;
+        match &self.expected {
+            Expected::Bytes => bail!("the echo came back changed"),
+            Expected::Attributes => regular(Some(&ok::<Fattr, ()>(body)?)),
+            Expected::Access => {
+                let reply = ok::<AccessOk, Option<Fattr>>(body)?;
+                // Read, modify and extend: the owner of a file of mode 0644 has these, and no more than was asked for.
+                let granted = reply.access.0;
+                ensure!(granted & 0x0d == 0x0d && granted <= 0x3f, "access {granted:#x}");
+                regular(reply.attributes.as_ref())
+            }
+            Expected::Found(handle) => {
+                let reply = ok::<LookupOk, Option<Fattr>>(body)?;
+                ensure!(reply.object == *handle, "another handle than before");
+                regular(reply.attributes.as_ref())
+            }
+            Expected::Data { blocks, file_bytes } => data(&blocks[slot], slot, *file_bytes, body),
+            Expected::Written { bytes, stability } => {
+                let reply = ok::<WriteOk, WccData>(body)?;
+                ensure!(
+                    usize::try_from(reply.count)? == *bytes,
+                    "{} bytes written",
+                    reply.count
+                );
+                ensure!(
+                    reply.committed >= *stability,
+                    "committed as {:?}",
+                    reply.committed
+                );
+                Ok(())
+            }
+            Expected::Made => {
+                let reply = ok::<Created, WccData>(body)?;
+                ensure!(reply.object.is_some(), "no handle of the new file");
+                Ok(())
+            }
+            Expected::Removed => ok::<WccData, WccData>(body).map(drop),
+            Expected::Listed => listed(body),
+        }
+    }
+}
+
+const fn written(stability: Stability) -> Expected {
+    Expected::Written {
+        bytes: BLOCK_BYTES,
+        stability,
+    }
+}
+
+/// Where a READ's data begin in the record that holds them, if it holds `length` bytes of them.
+pub(super) fn data_at(record: &[u8], length: usize) -> Result<usize> {
+    let attributes = record
+        .get(MARK_SIZE + HEAD_BYTES..MARK_SIZE + HEAD_BYTES + 4)
+        .context("no attributes")?;
+    let present = attributes == 1_u32.to_be_bytes();
+    let at = MARK_SIZE + HEAD_BYTES + 4 + if present { Fattr::ENCODED } else { 0 } + 12;
+    ensure!(record.len() == at + length.next_multiple_of(4), "no data");
+    Ok(at)
+}
+
+fn ok<'a, T: Decode<'a>, F: Decode<'a>>(body: &'a [u8]) -> Result<T> {
+    match decode_all::<Outcome<T, F>>(body)? {
+        Outcome::Ok(reply) => Ok(reply),
+        Outcome::Failed(status, _) => bail!("status {status:?}"),
+    }
+}
+
+fn regular(attributes: Option<&Fattr>) -> Result<()> {
+    let attributes = attributes.context("no attributes")?;
+    ensure!(attributes.size == FILE_BYTES, "{} bytes", attributes.size);
+    ensure!(
+        attributes.mode == 0o644 && attributes.nlink == 1,
+        "mode {:o}",
+        attributes.mode
+    );
+    Ok(())
+}
+
+fn data(block: &[u8], slot: usize, file_bytes: u64, body: &[u8]) -> Result<()> {
+    let reply = ok::<ReadOk<'_>, Option<Fattr>>(body)?;
+    ensure!(
+        reply.data.bytes() == block && usize::try_from(reply.count)? == block.len(),
+        "other data than were written"
+    );
+    let at_end = ((slot + 1) * block.len()) as u64 >= file_bytes;
+    ensure!(reply.eof == at_end, "end of file: {}", reply.eof);
+    Ok(())
+}
+
+fn listed(body: &[u8]) -> Result<()> {
+    let listing = ok::<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>>(body)?;
+    let mut entries = listing.entries;
+    let mut seen = [false; LISTED_NAMES];
+    for entry in entries.by_ref() {
+        let entry = entry?;
+        let name = entry.name.bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let at = (0..LISTED_NAMES).find(|number| listed_name(*number).as_bytes() == name);
+        let at = at.with_context(|| format!("{} is listed", name.escape_ascii()))?;
+        ensure!(!std::mem::replace(&mut seen[at], true), "a name is listed twice");
+        ensure!(
+            entry.handle.is_some() && entry.attributes.is_some(),
+            "a name without its handle and attributes"
+        );
+    }
+    ensure!(entries.eof() == Some(true), "the listing is not whole");
+    ensure!(seen.iter().all(|seen| *seen), "a name is missing");
+    Ok(())
+}

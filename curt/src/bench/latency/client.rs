@@ -1,0 +1,221 @@
+//! The client that measures: one thread, calls made beforehand, all that can be sent in one send. It costs every server the same, and little.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use curt_rpc::record::MARK_SIZE;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::calls::{Calls, slot_of};
+use super::check::Checks;
+
+/// Room for replies, in bytes: those of all slots of the longest listing, or one READ of the most bytes and its head.
+const INPUT_BYTES: usize = 2 << 20;
+/// How long a server may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection, what is called on it, and how the replies are checked.
+pub(super) struct Lane {
+    stream: TcpStream,
+    pub(super) calls: Calls,
+    checks: Checks,
+    output: Vec<u8>,
+    input: Vec<u8>,
+    filled: usize,
+    slots: Vec<Slot>,
+    waiting: usize,
+    left: usize,
+}
+
+/// A call that waits for its reply.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// Its number; 0: none.
+    number: u32,
+    sent: Instant,
+}
+
+impl Lane {
+    pub(super) fn new(stream: TcpStream, calls: Calls, checks: Checks) -> Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let none = Slot {
+            number: 0,
+            sent: Instant::now(),
+        };
+        let slots = vec![none; calls.slots_count()];
+        Ok(Self {
+            stream,
+            calls,
+            checks,
+            output: Vec::new(),
+            input: vec![0; INPUT_BYTES],
+            filled: 0,
+            slots,
+            waiting: 0,
+            left: 0,
+        })
+    }
+
+    /// Makes the calls of these slots at once; returns how long it took until the last was answered.
+    pub(super) fn burst(&mut self, slots: std::ops::Range<usize>) -> Result<Duration> {
+        self.left = 0;
+        slots.for_each(|slot| self.call(slot));
+        let start = Instant::now();
+        self.send()?;
+        let mut unused = Vec::new();
+        while self.waiting > 0 {
+            self.receive(RecvFlags::empty(), &mut unused)?;
+        }
+        Ok(start.elapsed())
+    }
+
+    fn begin(&mut self, operations: usize) -> Result<()> {
+        self.left = operations;
+        for slot in 0..self.slots.len() {
+            if self.left == 0 {
+                break;
+            }
+            self.left -= 1;
+            self.call(slot);
+        }
+        self.send()
+    }
+
+    #[inline]
+    fn call(&mut self, slot: usize) {
+        self.slots[slot].number = self.calls.put(slot, &mut self.output);
+        self.waiting += 1;
+    }
+
+    /// Sends what was made; the clock of its calls starts.
+    fn send(&mut self) -> Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if let [only] = self.slots.as_mut_slice() {
+            only.sent = now;
+        } else {
+            // Those that were made since are those in the output.
+            let mut at = 0;
+            while at < self.output.len() {
+                let slot = slot_of(number_at(&self.output[at..]));
+                self.slots[slot].sent = now;
+                at += self.calls.length(slot);
+            }
+        }
+        self.stream.write_all(&self.output)?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Takes what is there, checks it, and sends as many calls again.
+    fn receive(&mut self, flags: RecvFlags, latencies: &mut Vec<u32>) -> Result<()> {
+        let received = match rustix::net::recv(&self.stream, &mut self.input[self.filled..], flags) {
+            Ok((_, 0)) => bail!("the server closed the connection"),
+            Ok((_, received)) => received,
+            Err(Errno::AGAIN) if flags.contains(RecvFlags::DONTWAIT) => return Ok(()),
+            Err(Errno::AGAIN) => bail!("the server says nothing for {} s", PATIENCE.as_secs()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let now = Instant::now();
+        self.filled += received;
+        let mut at = 0;
+        while let Some(length) = record_length(&self.input[at..self.filled])? {
+            let record = &self.input[at..at + length];
+            let number = number_at(record);
+            let slot = slot_of(number);
+            let asked = self.slots.get_mut(slot).context("a reply to no call")?;
+            ensure!(asked.number == number && number != 0, "a reply to no call");
+            asked.number = 0;
+            let nanoseconds = now.duration_since(asked.sent).as_nanos();
+            latencies.push(u32::try_from(nanoseconds).unwrap_or(u32::MAX));
+            self.checks.check(number, record)?;
+            self.waiting -= 1;
+            at += length;
+            if self.left > 0 {
+                self.left -= 1;
+                self.call(slot);
+            }
+        }
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        self.send()
+    }
+}
+
+/// Makes `operations` calls, spread over the lanes evenly; appends how long each took, in nanoseconds, and returns how long they took together.
+pub(super) fn run(lanes: &mut [Lane], operations: usize, latencies: &mut Vec<u32>) -> Result<Duration> {
+    let each = operations / lanes.len();
+    let start = Instant::now();
+    for lane in lanes.iter_mut() {
+        lane.begin(each)?;
+    }
+    if let [lane] = lanes {
+        while lane.waiting > 0 {
+            lane.receive(RecvFlags::empty(), latencies)?;
+        }
+    } else {
+        run_many(lanes, latencies)?;
+    }
+    Ok(start.elapsed())
+}
+
+fn run_many(lanes: &mut [Lane], latencies: &mut Vec<u32>) -> Result<()> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (number, lane) in lanes.iter().enumerate() {
+        let data = epoll::EventData::new_u64(number as u64);
+        epoll::add(&set, lane.stream.as_fd(), data, epoll::EventFlags::IN)?;
+    }
+    let patience = Timespec {
+        tv_sec: i64::try_from(PATIENCE.as_secs())?,
+        tv_nsec: 0,
+    };
+    let mut events = Vec::with_capacity(lanes.len());
+    while lanes.iter().any(|lane| lane.waiting > 0) {
+        events.clear();
+        let ready = epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&patience));
+        match ready {
+            Ok(0) => bail!("the server says nothing for {} s", PATIENCE.as_secs()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        for event in &events {
+            let number = usize::try_from(event.data.u64())?;
+            lanes[number].receive(RecvFlags::DONTWAIT, latencies)?;
+        }
+    }
+    Ok(())
+}
+
+/// The length of the record at the beginning, mark included, if all of it is there.
+fn record_length(bytes: &[u8]) -> Result<Option<usize>> {
+    let Some(mark) = bytes.first_chunk::<MARK_SIZE>() else {
+        return Ok(None);
+    };
+    let mark = u32::from_be_bytes(*mark);
+    ensure!(mark >> 31 == 1, "a reply of more than one fragment");
+    let length = MARK_SIZE + usize::try_from(mark & 0x7fff_ffff)?;
+    ensure!(
+        (2 * MARK_SIZE..=INPUT_BYTES).contains(&length),
+        "a reply of {length} bytes"
+    );
+    Ok((bytes.len() >= length).then_some(length))
+}
+
+/// The number of a call or a reply.
+#[inline]
+pub(super) fn number_at(record: &[u8]) -> u32 {
+    u32::from_be_bytes([record[4], record[5], record[6], record[7]])
+}
+
+/// Reads exactly one byte: the peer is ready.
+pub(super) fn await_ready(stream: &mut TcpStream) -> io::Result<()> {
+    stream.read_exact(&mut [0])
+}

@@ -1,0 +1,131 @@
+//! What is measured: which operation, how many at once, and on which processors.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Bytes of a READ and a WRITE.
+pub(super) const BLOCK_BYTES: usize = 4096;
+/// The same as their arguments have it.
+pub(super) const BLOCK_COUNT: u32 = 4096;
+/// Names in the directory that READDIRPLUS lists.
+pub(super) const LISTED_NAMES: usize = 100;
+/// The most connections of a shape.
+pub(super) const CONNECTIONS_MAX: usize = 16;
+/// The most operations that are outstanding on one connection.
+pub(super) const OUTSTANDING_MAX: usize = 64;
+
+/// An operation that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Getattr,
+    Access,
+    Lookup,
+    Read,
+    WriteUnstable,
+    WriteFileSync,
+    Create,
+    Remove,
+    ReaddirPlus,
+}
+
+impl Operation {
+    /// The procedure's name; of WRITE with how firmly.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Getattr => "GETATTR",
+            Self::Access => "ACCESS",
+            Self::Lookup => "LOOKUP",
+            Self::Read => "READ",
+            Self::WriteUnstable => "WRITE UNSTABLE",
+            Self::WriteFileSync => "WRITE FILE_SYNC",
+            Self::Create => "CREATE",
+            Self::Remove => "REMOVE",
+            Self::ReaddirPlus => "READDIRPLUS",
+        }
+    }
+
+    /// How many bytes of data it moves, if it moves any.
+    pub(super) const fn bytes(self) -> Option<usize> {
+        match self {
+            Self::Read | Self::WriteUnstable | Self::WriteFileSync => Some(BLOCK_BYTES),
+            Self::Getattr | Self::Access | Self::Lookup | Self::Create | Self::Remove | Self::ReaddirPlus => {
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// How many operations are under way at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// On each connection.
+    pub(super) outstanding: usize,
+    /// Connections.
+    pub(super) connections: usize,
+}
+
+/// Those that are measured.
+pub(super) const SHAPES: [Shape; 4] = [
+    Shape::new(1, 1),
+    Shape::new(16, 1),
+    Shape::new(OUTSTANDING_MAX, 1),
+    Shape::new(16, CONNECTIONS_MAX),
+];
+
+impl Shape {
+    const fn new(outstanding: usize, connections: usize) -> Self {
+        Self {
+            outstanding,
+            connections,
+        }
+    }
+
+    /// One operation at a time.
+    pub(super) const fn is_single(self) -> bool {
+        self.outstanding * self.connections == 1
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.connections, self.outstanding)
+    }
+}
+
+/// Where client and servers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) enum Placement {
+    /// Wherever the kernel puts them.
+    #[serde(rename = "any")]
+    Any,
+    /// All on one processor: nobody is woken on another, so what is left is work.
+    #[serde(rename = "one-cpu")]
+    OneCpu,
+}
+
+impl Placement {
+    /// Both.
+    pub(super) const ALL: [Self; 2] = [Self::Any, Self::OneCpu];
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "any",
+            Self::OneCpu => "one-cpu",
+        })
+    }
+}
