@@ -45,6 +45,9 @@ pub enum SetupError {
     /// Two exports with one path: clients could not tell them apart.
     #[error("{0} is exported twice")]
     Twice(String),
+    /// `subtree_check` where handles have no room for it.
+    #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
+    NoRoomForParents(String),
     /// The threads that ask name services cannot be started.
     #[error("no thread for name services: {0}")]
     Threads(std::io::Error),
@@ -102,6 +105,15 @@ impl NfsService {
     /// [`SetupError`].
     pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<Difference, SetupError> {
         self.exports.replace(&self.state, exports)
+    }
+
+    /// From now on a user's groups are those that this machine knows, whatever its credential says: AUTH_SYS has room for
+    /// sixteen (`--manage-gids`).
+    ///
+    /// # Errors
+    /// The threads that ask name services cannot be started.
+    pub fn manage_groups(&self) -> std::io::Result<()> {
+        self.exports.manage_groups()
     }
 
     /// Makes everything durable that was written: for the end of a server. Errors are logged by path.

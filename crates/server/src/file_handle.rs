@@ -1,11 +1,14 @@
 //! Handles: what of a file's identity goes to clients, and how it is known again.
 //!
-//! A handle is 20 bytes of ours and at most 44 of the file system's: version 1, scheme 1, the kernel's type 1, reserved 1,
-//! export 4, file system 4, SipHash-2-4 tag 8 over all the rest. So it survives a restart, and nobody who was not given
+//! A handle is 20 bytes of ours and at most 44 of the file system's: version 1, scheme 1, the kernel's type 1, length of the
+//! object's own part 1 (0: it is alone), export 4, file system 4, SipHash-2-4 tag 8 over all the rest. Behind the object's part
+//! may follow that of the directory it was found in, its type first (`subtree_check`).
+//! So it survives a restart, and nobody who was not given
 //! it can make it. What is no handle of this layout is `NFS3ERR_BADHANDLE`. One whose tag is wrong is
 //! `NFS3ERR_STALE`: it cannot be told from one that was signed before `--new-key`, whose holders must look their
 //! files up again.
 
+use arrayvec::ArrayVec;
 use curt_proto::nfs3::{FileHandle, Status};
 use curt_vfs::{HandleScheme, NodeHandle};
 use siphasher::sip::SipHasher24;
@@ -39,6 +42,8 @@ pub(crate) struct Signed {
     pub(crate) export: ExportId,
     pub(crate) file_system: FileSystemId,
     pub(crate) node: NodeHandle,
+    /// The directory that it was found in: only with `subtree_check`, and only of what is no directory itself.
+    pub(crate) parent: Option<NodeHandle>,
 }
 
 impl HandleKey {
@@ -56,11 +61,13 @@ impl HandleKey {
 
     /// The handle that clients are given.
     pub(crate) fn sign(&self, signed: &Signed) -> FileHandle {
-        let node = signed.node.bytes();
+        let (tail, own) = tail(signed);
+        let node = tail.as_slice();
         let mut bytes = [0; OURS + curt_vfs::HANDLE_BYTES_MAX];
         bytes[0] = VERSION;
         bytes[1] = signed.node.scheme() as u8;
         bytes[2] = signed.node.kind();
+        bytes[3] = own;
         bytes[4..8].copy_from_slice(&signed.export.0.to_be_bytes());
         bytes[8..HEAD].copy_from_slice(&signed.file_system.0.to_be_bytes());
         let tag = self.tag(&bytes[..HEAD], node);
@@ -76,12 +83,12 @@ impl HandleKey {
             .split_first_chunk::<HEAD>()
             .ok_or(Status::Badhandle)?;
         let (tag, node) = rest.split_first_chunk::<TAG>().ok_or(Status::Badhandle)?;
-        let [version, scheme, kind, reserved, e0, e1, e2, e3, f0, f1, f2, f3] = *head;
-        if version != VERSION || reserved != 0 {
+        let [version, scheme, kind, own, e0, e1, e2, e3, f0, f1, f2, f3] = *head;
+        if version != VERSION {
             return Err(Status::Badhandle);
         }
         let scheme = HandleScheme::from_number(scheme).ok_or(Status::Badhandle)?;
-        let node_handle = NodeHandle::new(scheme, kind, node).ok_or(Status::Badhandle)?;
+        let (node_handle, parent) = parts(scheme, kind, own, node).ok_or(Status::Badhandle)?;
         let expected = u64::from_ne_bytes(self.tag(head, node));
         // Compared as numbers: how long it takes tells nothing of how many bytes were right.
         if expected != u64::from_ne_bytes(*tag) {
@@ -91,8 +98,43 @@ impl HandleKey {
             export: ExportId(u32::from_be_bytes([e0, e1, e2, e3])),
             file_system: FileSystemId(u32::from_be_bytes([f0, f1, f2, f3])),
             node: node_handle,
+            parent,
         })
     }
+}
+
+/// Whether handles of a tree have room for the directory that a file was found in, by the handle of its root.
+pub(crate) fn have_room_for_parents(root: &NodeHandle) -> bool {
+    root.bytes().len() * 2 < curt_vfs::HANDLE_BYTES_MAX
+}
+
+/// The bytes behind the tag, and how many of them are the object's own: 0 if all are.
+fn tail(signed: &Signed) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }>, u8) {
+    let mut bytes = ArrayVec::new();
+    let node = signed.node.bytes();
+    bytes.extend(node.iter().copied());
+    let Some(parent) = &signed.parent else {
+        return (bytes, 0);
+    };
+    let fits = !node.is_empty() && node.len() + 1 + parent.bytes().len() <= bytes.capacity();
+    // Exports whose handles have no room do not begin with `subtree_check`; without its parent a file is stale there.
+    if !fits {
+        return (bytes, 0);
+    }
+    bytes.push(parent.kind());
+    bytes.extend(parent.bytes().iter().copied());
+    (bytes, u8::try_from(node.len()).unwrap_or(0))
+}
+
+/// The object and the directory that it was found in, from the bytes behind the tag.
+fn parts(scheme: HandleScheme, kind: u8, own: u8, tail: &[u8]) -> Option<(NodeHandle, Option<NodeHandle>)> {
+    if own == 0 {
+        return Some((NodeHandle::new(scheme, kind, tail)?, None));
+    }
+    let (node, rest) = tail.split_at_checked(own.into())?;
+    let (parent_kind, parent) = rest.split_first()?;
+    let parent = NodeHandle::new(scheme, *parent_kind, parent)?;
+    Some((NodeHandle::new(scheme, kind, node)?, Some(parent)))
 }
 
 #[cfg(test)]
@@ -105,7 +147,24 @@ mod tests {
             export: ExportId(7),
             file_system: FileSystemId(9),
             node: NodeHandle::new(HandleScheme::Kernel, 0x81, &vec![0x5a; length]).unwrap(),
+            parent: None,
         }
+    }
+
+    #[test]
+    fn a_handle_carries_a_parent_where_both_have_room() {
+        let key = HandleKey::new(&[3; 16]);
+        for (own, parent, carried) in [(8, 8, true), (12, 31, true), (12, 32, false), (21, 22, true)] {
+            let parent = NodeHandle::new(HandleScheme::Kernel, 0x02, &vec![0xa5; parent]).unwrap();
+            let whole = Signed {
+                parent: Some(parent),
+                ..signed(own)
+            };
+            let expected = if carried { whole } else { signed(own) };
+            assert_eq!(key.verify(&key.sign(&whole)), Ok(expected), "{own}");
+        }
+        let root = |length| NodeHandle::new(HandleScheme::Kernel, 1, &vec![1; length]).unwrap();
+        assert!(have_room_for_parents(&root(21)) && !have_room_for_parents(&root(22)));
     }
 
     #[test]

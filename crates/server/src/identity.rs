@@ -1,5 +1,7 @@
 //! Who a caller is taken for: the credential it sent, after the export's squashing.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use curt_rpc::auth::{Auth, AuthStatus, GROUPS_MAX};
 use curt_vfs::Caller;
@@ -16,7 +18,16 @@ const NO_ID: u32 = u32::MAX;
 pub(crate) struct Identity {
     uid: u32,
     gid: u32,
-    groups: ArrayVec<u32, GROUPS_MAX>,
+    groups: Groups,
+}
+
+/// A caller's groups besides its main one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Groups {
+    /// As its credential said.
+    Sent(ArrayVec<u32, GROUPS_MAX>),
+    /// As this machine knows them (`--manage-gids`).
+    Known(Arc<[u32]>),
 }
 
 impl Identity {
@@ -29,7 +40,7 @@ impl Identity {
         let anonymous = Self {
             uid: anonymous_uid,
             gid: anonymous_gid,
-            groups: ArrayVec::new(),
+            groups: Groups::Sent(ArrayVec::new()),
         };
         let sys = match credential {
             Auth::None => return Ok(anonymous),
@@ -49,13 +60,42 @@ impl Identity {
         Ok(Self {
             uid: map(sys.uid, anonymous_uid),
             gid: map(sys.gid, anonymous_gid),
-            groups: sys.groups.iter().map(|gid| map(*gid, anonymous_gid)).collect(),
+            groups: Groups::Sent(sys.groups.iter().map(|gid| map(*gid, anonymous_gid)).collect()),
         })
     }
 
     /// As the file system is asked. Privileged is who is uid 0 after squashing.
     pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller::new(self.uid, self.gid, &self.groups)
+        let groups: &[u32] = match &self.groups {
+            Groups::Sent(groups) => groups,
+            Groups::Known(groups) => groups,
+        };
+        Caller::new(self.uid, self.gid, groups)
+    }
+
+    /// The user whose groups this machine may know better: none where everybody is the anonymous user.
+    pub(crate) fn managed_uid(credential: &Auth<'_>, rules: &ExportRules) -> Option<u32> {
+        match (credential, rules.squash) {
+            (Auth::Sys(sys), Squash::Root) if sys.uid == ROOT => None,
+            (Auth::Sys(sys), Squash::Root | Squash::None) => Some(sys.uid).filter(|uid| *uid != NO_ID),
+            (Auth::Sys(_), Squash::All) | (Auth::None | Auth::Other { .. }, _) => None,
+        }
+    }
+
+    /// The same with the groups that this machine knows of the user, squashed as the export says.
+    pub(crate) fn with_groups(self, known: Arc<[u32]>, rules: &ExportRules) -> Self {
+        let anonymous = rules.anonymous_gid;
+        let squashed = |gid: &u32| *gid == ROOT && rules.squash == Squash::Root;
+        let groups = if known.iter().any(squashed) {
+            let map = |gid: &u32| if squashed(gid) { anonymous } else { *gid };
+            known.iter().map(map).collect()
+        } else {
+            known
+        };
+        Self {
+            groups: Groups::Known(groups),
+            ..self
+        }
     }
 }
 
@@ -113,6 +153,41 @@ mod tests {
                 "{squash:?} {uid} {gid} {groups:?}"
             );
         }
+    }
+
+    #[test]
+    fn groups_that_this_machine_knows_replace_those_sent_and_are_squashed_alike() {
+        let auth = |uid| {
+            Auth::Sys(AuthSys {
+                stamp: 0,
+                machine_name: b"",
+                uid,
+                gid: 3,
+                groups: Groups::first_of(&[4]),
+            })
+        };
+        let many: Arc<[u32]> = (0..100).collect();
+        for (squash, first) in [(Squash::Root, 65_534), (Squash::None, 0)] {
+            let rules = ExportRules {
+                squash,
+                ..ExportRules::default()
+            };
+            let identity = Identity::of(&auth(9), &rules).unwrap();
+            let identity = identity.with_groups(Arc::clone(&many), &rules);
+            let caller = identity.caller();
+            assert_eq!((caller.uid, caller.gid, caller.groups.len()), (9, 3, 100));
+            assert_eq!((caller.groups[0], caller.groups[99]), (first, 99));
+            assert_eq!(Identity::managed_uid(&auth(9), &rules), Some(9));
+            assert_eq!(Identity::managed_uid(&auth(NO_ID), &rules), None);
+            let of_root = Identity::managed_uid(&auth(0), &rules);
+            assert_eq!(of_root, (squash == Squash::None).then_some(0));
+        }
+        let all = ExportRules {
+            squash: Squash::All,
+            ..ExportRules::default()
+        };
+        assert_eq!(Identity::managed_uid(&auth(9), &all), None);
+        assert_eq!(Identity::managed_uid(&Auth::None, &ExportRules::default()), None);
     }
 
     #[test]

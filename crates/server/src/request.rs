@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData};
 use curt_rpc::auth::Auth;
 use curt_rpc::server::{CallFailure, Context};
-use curt_vfs::{Attributes, Caller, Error, Node, NodeHandle, Vfs, WccBefore};
+use curt_vfs::{Attributes, Caller, Error, FileKind, Node, NodeHandle, Vfs, WccBefore};
 use rustix::io::Errno;
 
 use crate::attributes::{before_to_wire, to_wire};
 use crate::dispatch::NfsService;
-use crate::exports::{CredentialFlavor, Decided, Export, ExportRules};
+use crate::exports::{CredentialFlavor, Decided, Export, ExportRules, Managed, subtree};
 use crate::file_handle::{ExportId, FileSystemId, Signed};
 use crate::identity::Identity;
 
@@ -49,22 +49,55 @@ pub(crate) struct Request<'r, 'c> {
 impl<'r> Request<'r, '_> {
     /// What a handle stands for, for this caller.
     pub(crate) fn resolve(&self, handle: &FileHandle) -> Result<Target<'r>, Refusal> {
-        let service = self.service;
+        self.target(self.service.key.verify(handle)?)
+    }
+
+    /// What a handle of ours stands for, for this caller.
+    pub(crate) fn target(&self, signed: Signed) -> Result<Target<'r>, Refusal> {
         let Signed {
             export,
             file_system,
             node,
-        } = service.key.verify(handle)?;
+            parent,
+        } = signed;
         let (export, rules) = self.decide((export, file_system))?;
-        let identity = Identity::of(self.credential, &rules)
-            .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
+        let identity = self.identity(&rules)?;
+        if rules.subtree_check {
+            subtree::check(
+                (&*export.vfs, &export.places),
+                &identity.caller(),
+                &node,
+                parent.as_ref(),
+            )?;
+        }
         Ok(Target {
-            service,
+            service: self.service,
             export,
             node,
+            parent,
             identity,
             rules,
         })
+    }
+
+    /// Who the caller is by an export's rules.
+    fn identity(&self, rules: &ExportRules) -> Result<Identity, Refusal> {
+        let sent = Identity::of(self.credential, rules)
+            .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
+        let Some(uid) = Identity::managed_uid(self.credential, rules) else {
+            return Ok(sent);
+        };
+        let exports = &self.service.exports;
+        let deadline = Instant::now() + NAMES_TIME;
+        loop {
+            match exports.groups_of(uid) {
+                Managed::AsSent => return Ok(sent),
+                Managed::Groups(groups) => return Ok(sent.with_groups(groups, rules)),
+                // As for names of clients.
+                Managed::Unknown(question) if exports.names().wait(&question, deadline) => {}
+                Managed::Unknown(_) => return Err(Status::Jukebox.into()),
+            }
+        }
     }
 
     /// The export that a handle is of and the rules for this caller.
@@ -123,6 +156,8 @@ pub(crate) struct Target<'r> {
     service: &'r NfsService,
     export: Arc<Export>,
     pub(crate) node: NodeHandle,
+    /// What the handle said of where it is.
+    parent: Option<NodeHandle>,
     identity: Identity,
     rules: ExportRules,
 }
@@ -134,6 +169,19 @@ impl Target<'_> {
 
     pub(crate) fn caller(&self) -> Caller<'_> {
         self.identity.caller()
+    }
+
+    pub(crate) fn export(&self) -> &Export {
+        &self.export
+    }
+
+    pub(crate) const fn rules(&self) -> &ExportRules {
+        &self.rules
+    }
+
+    /// The handle that it came by, or would have come by.
+    pub(crate) fn handle(&self) -> FileHandle {
+        self.sign(&self.node, self.parent)
     }
 
     pub(crate) const fn read_only(&self) -> bool {
@@ -186,17 +234,23 @@ impl Target<'_> {
         }
     }
 
-    /// The handle and attributes that stand for another object of the same export.
-    pub(crate) fn introduce(&self, node: &Node) -> (FileHandle, Fattr) {
-        (self.sign(&node.handle), self.fattr(&node.attributes))
+    /// The handle and attributes that stand for an object that was found in this directory under `name`.
+    pub(crate) fn introduce(&self, node: &Node, name: &[u8]) -> (FileHandle, Fattr) {
+        let is_checked = self.rules.subtree_check && node.attributes.kind != FileKind::Directory;
+        if is_checked {
+            self.export.places.remember(&self.node, &node.handle, name);
+        }
+        let parent = is_checked.then_some(self.node);
+        (self.sign(&node.handle, parent), self.fattr(&node.attributes))
     }
 
-    fn sign(&self, node: &NodeHandle) -> FileHandle {
+    fn sign(&self, node: &NodeHandle, parent: Option<NodeHandle>) -> FileHandle {
         let (export, file_system) = (self.export.id, self.export.file_system);
         self.service.key.sign(&Signed {
             export,
             file_system,
             node: *node,
+            parent,
         })
     }
 }

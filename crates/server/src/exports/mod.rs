@@ -7,11 +7,13 @@
 
 mod clients;
 mod files;
+mod groups;
 mod names;
 mod options;
 mod parser;
 mod pattern;
 mod rules;
+pub(crate) mod subtree;
 mod swap;
 mod table;
 mod text;
@@ -23,6 +25,7 @@ use curt_vfs::Vfs;
 
 pub use clients::{Client, ClientError, ClientKind, Network};
 pub use files::{EXPORTS_DIRECTORY, EXPORTS_FILE, read_exports};
+pub(crate) use groups::Managed;
 pub use names::{NameService, SystemNames};
 pub use options::{MountPoint, Options};
 pub use parser::{EXPORTS_MAX, Entry, Parsed, Place, Problem, Severity};

@@ -6,6 +6,8 @@
 //! anew. "There is none" is kept as well.
 
 mod service;
+#[cfg(test)]
+pub(super) use service::tests as tests_service;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;

@@ -127,6 +127,12 @@ impl Options {
         self.crossmnt
     }
 
+    /// Whether it is entered from the export that it is mounted in (`nohide`).
+    #[must_use]
+    pub const fn is_seen_from_above(&self) -> bool {
+        self.nohide
+    }
+
     /// Whether changes are answered before they are on stable storage (`async`).
     #[must_use]
     pub const fn is_async(&self) -> bool {

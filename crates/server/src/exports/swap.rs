@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
 use super::names::{NameService, Names};
 use super::table::{Export, Exports};
-use super::{Client, ExportDefinition};
+use super::{Client, ExportClient, ExportDefinition};
 use crate::dispatch::SetupError;
+use crate::file_handle::have_room_for_parents;
 use crate::state::State;
 
 /// How long a load waits for the addresses of all its hosts: those that are unknown by then are resolved later.
@@ -25,6 +26,8 @@ pub(crate) struct ExportsTable {
     /// afterwards.
     generation: Arc<AtomicU64>,
     names: Arc<Names>,
+    /// Whether users' groups are looked up here (`--manage-gids`).
+    pub(super) manages_groups: AtomicBool,
 }
 
 impl ExportsTable {
@@ -36,6 +39,7 @@ impl ExportsTable {
             current: RwLock::new(Arc::new(Exports::new(Vec::new(), Arc::clone(&names)))),
             generation,
             names,
+            manages_groups: AtomicBool::new(false),
         }
     }
 
@@ -43,6 +47,11 @@ impl ExportsTable {
     /// decision bears the number that was read before it was begun.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// To be called after each change of what anybody may do.
+    pub(super) fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// The exports of now.
@@ -66,7 +75,7 @@ impl ExportsTable {
         self.resolve_hosts(&exports)?;
         let new = Arc::new(Exports::new(exports, Arc::clone(&self.names)));
         let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&new));
-        self.generation.fetch_add(1, Ordering::Release);
+        self.changed();
         Ok(Difference::between(&old, &new))
     }
 
@@ -118,6 +127,12 @@ fn number(state: &State, definitions: Vec<ExportDefinition>) -> Result<Vec<Expor
         let identity = definition.fsid.map(super::Fsid::identity);
         let file_system = state.file_system_id(identity.unwrap_or_else(|| definition.vfs.identity()))?;
         let export = Export::new(definition, id, file_system);
+        let is_checked = |client: &ExportClient| client.rules.common().subtree_check;
+        if export.clients().iter().any(is_checked) && !have_room_for_parents(&export.vfs.root()) {
+            return Err(SetupError::NoRoomForParents(
+                export.path().escape_ascii().to_string(),
+            ));
+        }
         if numbered.iter().any(|other| other.is_at_the_path_of(&export)) {
             return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
         }

@@ -12,6 +12,7 @@ use curt_vfs::{Caller, NodeHandle, Vfs};
 use super::clients::Client;
 use super::names::{Names, Question};
 use super::rules::{ExportRules, Flavor, RulesByFlavor};
+use super::subtree::Places;
 use super::{ExportClient, ExportDefinition, Fsid, pattern};
 use crate::file_handle::{ExportId, FileSystemId};
 use crate::request::Refusal;
@@ -34,6 +35,8 @@ pub(crate) struct Export {
     children: HashMap<NodeHandle, ExportId>,
     /// The export that this one is mounted in, and the directory there that it covers.
     above: Option<(ExportId, NodeHandle)>,
+    /// Where files were seen, for `subtree_check`.
+    pub(crate) places: Places,
 }
 
 /// What becomes of a request on an export.
@@ -93,6 +96,7 @@ impl Export {
             listed,
             children: HashMap::new(),
             above: None,
+            places: Places::default(),
         }
     }
 

@@ -38,6 +38,7 @@ pub(super) fn mount(service: &NfsService, context: &Context<'_>, path: &[u8]) ->
                 export: export.id,
                 file_system: export.file_system,
                 node,
+                parent: None,
             });
             service.clients.remember(context.peer().ip(), path);
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), "mounted");

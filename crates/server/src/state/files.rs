@@ -2,10 +2,11 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use super::StateError;
 
@@ -63,7 +64,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Keeps others from changing the state until it is dropped.
+/// Keeps others from using the state until it is dropped.
 pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
     let path: PathBuf = directory.join("lock");
     let file = OpenOptions::new()
@@ -73,8 +74,28 @@ pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
         .mode(0o600)
         .open(&path);
     let file = file.map_err(failed(&path))?;
-    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(&path)(errno.into()))?;
-    Ok(file)
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(StateError::InUse(directory.to_owned())),
+        Err(errno) => Err(failed(&path)(errno.into())),
+    }
+}
+
+/// Refuses a directory that others than this process's user could read a key from or put one into.
+pub(super) fn check_owner(directory: &Path) -> Result<(), StateError> {
+    let status = std::fs::metadata(directory).map_err(failed(directory))?;
+    if !status.is_dir() {
+        return Err(failed(directory)(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    let path = directory.to_owned();
+    let (owner, mode) = (status.uid(), status.mode() & 0o7777);
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(StateError::Foreign { path, owner });
+    }
+    if mode & 0o022 != 0 {
+        return Err(StateError::Open { path, mode });
+    }
+    Ok(())
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> StateError {

@@ -1,9 +1,10 @@
 //! What a server remembers over restarts: its key, and the numbers of exports and file systems, so that clients' handles
-//! stay good. Kept in the state directory, which only its owner may read.
+//! stay good. Kept in the state directory, which only its owner may read, and one server at a time uses.
 
 mod files;
 mod numbers;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ const KEY_BYTES: usize = 16;
 pub struct State {
     /// None: nothing outlives the process.
     directory: Option<PathBuf>,
+    /// Held for as long as this lasts: no other server may give numbers.
+    _lock: Option<File>,
     secret: [u8; KEY_BYTES],
     numbers: Mutex<Numbers>,
 }
@@ -46,6 +49,25 @@ pub enum StateError {
         /// What is wrong.
         what: String,
     },
+    /// Another server uses it.
+    #[error("{path} is in use by another server: stop that one", path = .0.display())]
+    InUse(PathBuf),
+    /// It belongs to somebody else, who could then make handles of any file.
+    #[error("{path} belongs to user {owner}, who could read the key that handles are signed with", path = path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Others could put a key of theirs into it.
+    #[error("others may write to {path} (mode {mode:o}): chmod go-w it", path = path.display())]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// What everybody may do with it.
+        mode: u32,
+    },
     /// No random number was to be had.
     #[error("the system gives no random numbers: {0}")]
     Random(rustix::io::Errno),
@@ -57,16 +79,17 @@ impl State {
     /// # Errors
     /// [`StateError`].
     pub fn open(directory: &Path) -> Result<Self, StateError> {
-        files::make_directory(directory)?;
+        let lock = begin(directory)?;
         let key_path = directory.join(KEY_FILE);
         let secret = match files::read(&key_path)? {
             Some(bytes) => <[u8; KEY_BYTES]>::try_from(bytes.as_slice())
                 .map_err(|_| damaged(&key_path, format!("{} bytes instead of {KEY_BYTES}", bytes.len())))?,
-            None => Self::new_key(directory)?,
+            None => make_key(directory)?,
         };
         let numbers = read_numbers(directory)?;
         Ok(Self {
             directory: Some(directory.to_owned()),
+            _lock: Some(lock),
             secret,
             numbers: Mutex::new(numbers),
         })
@@ -85,6 +108,7 @@ impl State {
     pub fn with_key(secret: [u8; KEY_BYTES]) -> Self {
         Self {
             directory: None,
+            _lock: None,
             secret,
             numbers: Mutex::default(),
         }
@@ -96,10 +120,8 @@ impl State {
     /// # Errors
     /// [`StateError`].
     pub fn new_key(directory: &Path) -> Result<[u8; KEY_BYTES], StateError> {
-        files::make_directory(directory)?;
-        let secret = random()?;
-        files::replace(&directory.join(KEY_FILE), &secret)?;
-        Ok(secret)
+        let _lock = begin(directory)?;
+        make_key(directory)
     }
 
     pub(crate) fn handle_key(&self) -> HandleKey {
@@ -122,17 +144,27 @@ impl State {
         let Some(directory) = &self.directory else {
             return Ok(choose(&mut numbers).0);
         };
-        let (number, new) = choose(&mut numbers.clone());
-        if !new {
-            return Ok(number);
+        let mut changed = numbers.clone();
+        let (number, new) = choose(&mut changed);
+        if new {
+            files::replace(&directory.join(NUMBERS_FILE), &changed.to_bytes())?;
+            *numbers = changed;
         }
-        // Another server may use the same directory: what it wrote meanwhile counts.
-        let _exclusive = files::lock(directory)?;
-        *numbers = read_numbers(directory)?;
-        let (number, _) = choose(&mut numbers);
-        files::replace(&directory.join(NUMBERS_FILE), &numbers.to_bytes())?;
         Ok(number)
     }
+}
+
+/// Makes the directory, unless it exists, and keeps other servers from it until what is returned is dropped.
+fn begin(directory: &Path) -> Result<File, StateError> {
+    files::make_directory(directory)?;
+    files::check_owner(directory)?;
+    files::lock(directory)
+}
+
+fn make_key(directory: &Path) -> Result<[u8; KEY_BYTES], StateError> {
+    let secret = random()?;
+    files::replace(&directory.join(KEY_FILE), &secret)?;
+    Ok(secret)
 }
 
 fn read_numbers(directory: &Path) -> Result<Numbers, StateError> {
@@ -187,20 +219,51 @@ mod tests {
         assert_eq!(second.export_id(b"/new").unwrap(), ExportId(3));
         assert_eq!(second.file_system_id(5).unwrap(), FileSystemId(2));
         assert_eq!(numbers(&second), given);
-        assert_eq!(second.secret, State::open(&path).unwrap().secret);
+        let secret = second.secret;
+        drop(second);
+        assert_eq!(secret, State::open(&path).unwrap().secret);
     }
 
     #[test]
-    fn two_servers_with_one_state_never_give_one_number_twice() {
+    fn a_second_server_with_one_state_is_refused_until_the_first_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let (one, other) = (
-            State::open(directory.path()).unwrap(),
-            State::open(directory.path()).unwrap(),
-        );
+        let one = State::open(directory.path()).unwrap();
+        let refused = |outcome: Result<(), StateError>| {
+            let error = outcome.unwrap_err().to_string();
+            assert!(
+                error.ends_with("is in use by another server: stop that one"),
+                "{error}"
+            );
+        };
+        refused(State::open(directory.path()).map(drop));
+        refused(State::new_key(directory.path()).map(drop));
         assert_eq!(one.export_id(b"/a").unwrap(), ExportId(1));
-        assert_eq!(other.export_id(b"/b").unwrap(), ExportId(2));
-        assert_eq!(one.export_id(b"/b").unwrap(), ExportId(2));
-        assert_eq!(other.export_id(b"/a").unwrap(), ExportId(1));
+        drop(one);
+        assert_eq!(
+            State::open(directory.path()).unwrap().export_id(b"/b").unwrap(),
+            ExportId(2)
+        );
+    }
+
+    #[test]
+    fn a_directory_that_others_could_put_a_key_into_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let set = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o720, 0o702, 0o1777] {
+            set(mode);
+            let error = State::open(path).err().unwrap().to_string();
+            assert!(error.contains("others may write to"), "{error}");
+        }
+        set(0o755);
+        State::open(path).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path, Some(1234), None).unwrap();
+            let error = State::open(path).err().unwrap().to_string();
+            assert!(error.contains("belongs to user 1234"), "{error}");
+        }
+        let error = State::open(Path::new("/proc/none")).err().unwrap().to_string();
+        assert!(error.starts_with("/proc/none: "), "{error}");
     }
 
     #[test]

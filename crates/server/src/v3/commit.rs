@@ -13,6 +13,12 @@ pub(super) fn run(
     if let Err(status) = target.writable() {
         return super::not_begun(&target, status);
     }
+    if target.rules().asynchronous {
+        return Ok(Outcome::Ok(CommitOk {
+            wcc: target.unchanged(),
+            verifier: request.service.write_verifier.current(),
+        }));
+    }
     request.may_wait(&target);
     let (offset, count) = (arguments.offset, arguments.count);
     let changed = target.vfs().commit(&target.caller(), &target.node, offset, count);

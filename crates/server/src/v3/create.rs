@@ -34,5 +34,5 @@ pub(super) fn run(
     let changed = directory
         .vfs()
         .create(&directory.caller(), &directory.node, name, mode);
-    Ok(super::created(&directory, changed))
+    Ok(super::created(&directory, name, changed))
 }

@@ -37,6 +37,10 @@ pub(super) fn run(
         Ok(directory) => directory,
         Err(refusal) => return super::finish::<(), Option<Fattr>>(Err(refusal), reply),
     };
+    if listing.wanted == Wanted::Nodes && !directory.rules().readdirplus {
+        let failed = Outcome::<(), Option<Fattr>>::Failed(Status::Notsupp, directory.present());
+        return super::finish(Ok(failed), reply);
+    }
     request.context.may_block();
     let attributes = directory.present();
     let start = reply.len();

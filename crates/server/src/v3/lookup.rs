@@ -2,6 +2,7 @@
 
 use curt_proto::nfs3::{DirectoryName, Fattr, LookupOk, Outcome};
 
+use super::crossing;
 use crate::name::{Purpose, check};
 use crate::request::{Refusal, Request};
 use crate::status;
@@ -15,11 +16,17 @@ pub(super) fn run(
         Ok(name) => name,
         Err(status) => return Ok(Outcome::Failed(status, directory.present())),
     };
+    if let Some(left) = crossing::leave(request, &directory, name) {
+        return left.map(Outcome::Ok);
+    }
     let found = directory.vfs().lookup(&directory.caller(), &directory.node, name);
     let attributes = directory.post_op(found.attributes);
     Ok(match found.value {
         Ok(node) => {
-            let (object, of_object) = directory.introduce(&node);
+            if let Some(entered) = crossing::enter(request, &directory, &node.handle) {
+                return Ok(Outcome::Ok(entered));
+            }
+            let (object, of_object) = directory.introduce(&node, name);
             Outcome::Ok(LookupOk {
                 object,
                 attributes: Some(of_object),

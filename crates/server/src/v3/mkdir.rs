@@ -25,5 +25,5 @@ pub(super) fn run(
     let changed = directory
         .vfs()
         .make_directory(&directory.caller(), &directory.node, name, &set);
-    Ok(super::created(&directory, changed))
+    Ok(super::created(&directory, name, changed))
 }

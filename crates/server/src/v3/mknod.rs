@@ -27,7 +27,7 @@ pub(super) fn run(
     let changed = directory
         .vfs()
         .make_special(&directory.caller(), &directory.node, name, special, &set);
-    Ok(super::created(&directory, changed))
+    Ok(super::created(&directory, name, changed))
 }
 
 /// What to make and with which attributes; none for a type that has a procedure of its own, or is unknown.

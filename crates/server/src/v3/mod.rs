@@ -8,6 +8,7 @@
 mod access;
 mod commit;
 mod create;
+mod crossing;
 mod fsinfo;
 mod fsstat;
 mod getattr;
@@ -89,11 +90,15 @@ fn finish<T: Encode, F: Encode + Default>(
 }
 
 /// What CREATE, MKDIR, SYMLINK and MKNOD return for what became of it.
-fn created(directory: &Target<'_>, changed: Changed<curt_vfs::Created>) -> Outcome<Created, WccData> {
+fn created(
+    directory: &Target<'_>,
+    name: &[u8],
+    changed: Changed<curt_vfs::Created>,
+) -> Outcome<Created, WccData> {
     let wcc = directory.wcc(changed.before, changed.after);
     match changed.value {
         Ok(made) => {
-            let (object, attributes) = directory.introduce(&made.node);
+            let (object, attributes) = directory.introduce(&made.node, name);
             Outcome::Ok(Created {
                 object: Some(object),
                 attributes: Some(attributes),

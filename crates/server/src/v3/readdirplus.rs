@@ -4,7 +4,7 @@ use curt_proto::nfs3::{
     Cookie, DirectoryEntryPlus, Fileid, Filename, Full, ListingEncoder, ReaddirPlusArguments,
 };
 use curt_rpc::server::CallFailure;
-use curt_vfs::{Entry, Wanted};
+use curt_vfs::{Entry, Node, Wanted};
 
 use super::listing::{Listing, run as list};
 use crate::request::{Request, Target};
@@ -27,7 +27,10 @@ pub(super) fn run(
 
 fn push(directory: &Target<'_>, entry: &Entry<'_>, encoder: &mut ListingEncoder<'_>) -> Result<(), Full> {
     let name = Filename::new(entry.name).map_err(|_| Full)?;
-    let (handle, attributes) = entry.node.as_ref().map(|node| directory.introduce(node)).unzip();
+    // What is mounted there is found by LOOKUP, which knows whether this caller may enter it.
+    let is_covered = |node: &&Node| directory.export().child_at(&node.handle).is_some();
+    let node = entry.node.as_ref().filter(|node| !is_covered(node));
+    let (handle, attributes) = node.map(|node| directory.introduce(node, entry.name)).unzip();
     let (fileid, cookie) = (Fileid(entry.fileid), Cookie(entry.cookie));
     encoder.push_plus(&DirectoryEntryPlus {
         fileid,

@@ -26,5 +26,5 @@ pub(super) fn run(
     let changed = directory
         .vfs()
         .make_symlink(&directory.caller(), &directory.node, name, target, &set);
-    Ok(super::created(&directory, changed))
+    Ok(super::created(&directory, name, changed))
 }

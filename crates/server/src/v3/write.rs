@@ -23,11 +23,18 @@ pub(super) fn run(
     if end.is_none_or(|end| end > MAX_SIZE) {
         return super::not_begun(&target, Status::Fbig);
     }
-    if arguments.stability != Stability::Unstable {
+    // `async`: the reply says what was asked for, as knfsd's does.
+    let is_async = target.rules().asynchronous;
+    let asked = if is_async {
+        Stability::Unstable
+    } else {
+        arguments.stability
+    };
+    if asked != Stability::Unstable {
         request.may_wait(&target);
     }
     let verifier = request.service.write_verifier.current();
-    let (offset, stability) = (arguments.offset, to_vfs(arguments.stability));
+    let (offset, stability) = (arguments.offset, to_vfs(asked));
     let changed = target
         .vfs()
         .write(&target.caller(), &target.node, offset, data, stability);
@@ -36,7 +43,11 @@ pub(super) fn run(
         Ok(written) => {
             let counters = &request.service.counters;
             counters.add(ServerCounter::WriteBytes, u64::from(written.count));
-            let committed = to_wire(written.stability);
+            let committed = if is_async {
+                arguments.stability
+            } else {
+                to_wire(written.stability)
+            };
             Outcome::Ok(WriteOk {
                 wcc,
                 count: written.count,

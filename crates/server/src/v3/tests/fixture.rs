@@ -92,6 +92,7 @@ impl Fixture {
             export: id,
             file_system,
             node: export.vfs.root(),
+            parent: None,
         })
     }
 

@@ -88,6 +88,7 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
         .root();
     let sign = |export, file_system, node| {
         let signed = Signed {
+            parent: None,
             export: ExportId(export),
             file_system: FileSystemId(file_system),
             node,

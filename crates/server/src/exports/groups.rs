@@ -1,0 +1,74 @@
+//! `--manage-gids`: a user's groups as this machine knows them, instead of the sixteen that AUTH_SYS can carry.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::names::Question;
+use super::swap::ExportsTable;
+
+/// Which groups a caller has besides its main one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Managed {
+    /// Those that its credential says.
+    AsSent,
+    /// These; none if this machine knows no such user.
+    Groups(Arc<[u32]>),
+    /// It takes the answer to this question to know.
+    Unknown(Question),
+}
+
+impl ExportsTable {
+    /// From now on groups are those that this machine knows.
+    pub(crate) fn manage_groups(&self) -> std::io::Result<()> {
+        self.names().start()?;
+        self.manages_groups.store(true, Ordering::Release);
+        self.changed();
+        Ok(())
+    }
+
+    /// Which groups a user has who was not squashed.
+    pub(crate) fn groups_of(&self, uid: u32) -> Managed {
+        if !self.manages_groups.load(Ordering::Acquire) {
+            return Managed::AsSent;
+        }
+        match self.names().groups(uid) {
+            Some(Some(groups)) => Managed::Groups(groups),
+            // As mountd does: who is unknown here has no groups here.
+            Some(None) => Managed::Groups(Arc::from([])),
+            None => Managed::Unknown(Question::Groups(uid)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::exports::names::tests_service::Scripted;
+
+    #[test]
+    fn groups_are_the_machines_only_once_it_manages_them() {
+        let many: Vec<u32> = (100..140).collect();
+        let service = Scripted::default().user(7, &many);
+        let table = ExportsTable::new(Box::new(service));
+        assert_eq!(table.groups_of(7), Managed::AsSent);
+        let before = table.generation();
+        table.manage_groups().unwrap();
+        assert_ne!(
+            table.generation(),
+            before,
+            "what was decided before is decided anew"
+        );
+        let soon = Instant::now() + Duration::from_secs(20);
+        let settled = |uid| loop {
+            match table.groups_of(uid) {
+                Managed::Unknown(question) => assert!(table.names().wait(&question, soon)),
+                known => return known,
+            }
+        };
+        assert_eq!(settled(7), Managed::Groups(many.into()));
+        assert_eq!(settled(8), Managed::Groups(Arc::from([])), "nobody here knows 8");
+    }
+}

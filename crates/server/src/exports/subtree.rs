@@ -1,0 +1,249 @@
+//! `subtree_check`: whether a file still lies below its export, in directories that the caller may search.
+//!
+//! A handle alone does not tell where a file is: it stays good when others move the file out of the export. With this option
+//! handles of all but directories carry the directory that the file was found in; it must still have the file, and
+//! the way up from it must lead to the export's root. That costs a look-up for the file and one for each directory
+//! above. A file that was renamed into another directory is stale, as with knfsd.
+
+use std::collections::HashMap;
+
+use curt_proto::nfs3::Status;
+use curt_vfs::{Access, Caller, FileKind, NodeHandle, Vfs, Visit, Wanted};
+use parking_lot::Mutex;
+
+use crate::status;
+
+/// The most files whose names are remembered. Others are looked for in their whole directory.
+const NAMES_MAX: usize = 16_384;
+/// No tree is deeper, for all that is followed.
+const DEPTH_MAX: usize = 4096;
+
+/// The directory that has a file, the file, and under which name it was seen there.
+type NameByPlace = HashMap<(NodeHandle, NodeHandle), Box<[u8]>>;
+
+/// Under which names files were seen last: hints, which are checked.
+#[derive(Default)]
+pub(crate) struct Places(Mutex<NameByPlace>);
+
+impl Places {
+    /// A file was seen in a directory.
+    pub(crate) fn remember(&self, directory: &NodeHandle, node: &NodeHandle, name: &[u8]) {
+        let mut names = self.0.lock();
+        if names.len() >= NAMES_MAX && !names.contains_key(&(*directory, *node)) {
+            // Any other: it can be found again.
+            let other = names.keys().next().copied();
+            other.map(|other| names.remove(&other));
+        }
+        names.insert((*directory, *node), name.into());
+    }
+
+    fn name(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<Box<[u8]>> {
+        self.0.lock().get(&(*directory, *node)).cloned()
+    }
+
+    /// Whether a directory has a file: by the name that it had last, else by any.
+    fn has(&self, vfs: &dyn Vfs, directory: &NodeHandle, node: &NodeHandle) -> Result<bool, Status> {
+        let is_it = |name: &[u8]| {
+            let found = vfs.lookup(&Caller::ROOT, directory, name).value;
+            found.is_ok_and(|found| found.handle == *node)
+        };
+        if self.name(directory, node).is_some_and(|name| is_it(&name)) {
+            return Ok(true);
+        }
+        let fileid = vfs.attributes(node).map_err(status::of_error)?.fileid;
+        let (mut cookie, mut candidate) = (0, None);
+        loop {
+            let from = cookie;
+            let mut visit = |entry: &curt_vfs::Entry<'_>| {
+                if candidate.is_some() {
+                    return Visit::Stop;
+                }
+                cookie = entry.cookie;
+                if entry.fileid == fileid && entry.name != b"." && entry.name != b".." {
+                    candidate = Some(Box::<[u8]>::from(entry.name));
+                }
+                Visit::Continue
+            };
+            let listed = vfs.read_directory(&Caller::ROOT, directory, from, Wanted::Names, &mut visit);
+            let ended = listed.value.map_err(status::of_error)?;
+            match candidate.take() {
+                Some(name) if is_it(&name) => {
+                    self.remember(directory, node, &name);
+                    return Ok(true);
+                }
+                // The inode of another file system that is mounted there, or renamed meanwhile.
+                Some(_) => {}
+                None if ended => return Ok(false),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Whether a request for a file may be served. `parent` is the directory that its handle says it is in.
+///
+/// # Errors
+/// `NFS3ERR_STALE`: it is elsewhere, or the way to it is closed to the caller; what the file system says otherwise.
+pub(crate) fn check(
+    (vfs, places): (&dyn Vfs, &Places),
+    caller: &Caller<'_>,
+    node: &NodeHandle,
+    parent: Option<&NodeHandle>,
+) -> Result<(), Status> {
+    let root = vfs.root();
+    if *node == root {
+        return Ok(());
+    }
+    let kind = vfs.attributes(node).map_err(status::of_error)?.kind;
+    let mut at = if kind == FileKind::Directory {
+        up(vfs, node)?
+    } else {
+        let parent = parent.ok_or(Status::Stale)?;
+        if !places.has(vfs, parent, node)? {
+            return Err(Status::Stale);
+        }
+        *parent
+    };
+    for _ in 0..DEPTH_MAX {
+        let may_search = vfs
+            .access(caller, &at, Access::LOOKUP)
+            .value
+            .map_err(status::of_error)?;
+        if !may_search.contains(Access::LOOKUP) {
+            return Err(Status::Stale);
+        }
+        if at == root {
+            return Ok(());
+        }
+        at = up(vfs, &at)?;
+    }
+    Err(Status::Stale)
+}
+
+fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, Status> {
+    let parent = vfs.lookup(&Caller::ROOT, directory, b"..").value;
+    parent.map(|node| node.handle).map_err(status::of_error)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, SetAttributes};
+
+    use super::*;
+
+    fn directory(vfs: &dyn Vfs, parent: &NodeHandle, name: &str, mode: u32) -> NodeHandle {
+        let set = SetAttributes::with_mode(mode);
+        let made = vfs.make_directory(&Caller::ROOT, parent, name.as_bytes(), &set);
+        made.value.unwrap().node.handle
+    }
+
+    fn file(vfs: &dyn Vfs, parent: &NodeHandle, name: &str) -> NodeHandle {
+        let set = SetAttributes::with_mode(0o666);
+        let made = vfs.create(&Caller::ROOT, parent, name.as_bytes(), CreateMode::Guarded(&set));
+        made.value.unwrap().node.handle
+    }
+
+    #[test]
+    fn a_file_is_served_where_its_handle_says_it_is_and_whoever_may_search_the_way() {
+        let vfs = MemoryVfs::new(MemoryOptions {
+            root_mode: 0o755,
+            ..MemoryOptions::default()
+        });
+        let (open, closed) = (
+            directory(&vfs, &vfs.root(), "o", 0o755),
+            directory(&vfs, &vfs.root(), "c", 0o700),
+        );
+        let (seen, hidden) = (file(&vfs, &open, "f"), file(&vfs, &closed, "f"));
+        let below = directory(&vfs, &closed, "d", 0o777);
+        let places = Places::default();
+        let checked = |uid, node: &NodeHandle, parent: Option<&NodeHandle>| {
+            check((&vfs, &places), &Caller::new(uid, uid, &[]), node, parent)
+        };
+        assert_eq!(checked(1000, &vfs.root(), None), Ok(()));
+        assert_eq!(checked(1000, &open, None), Ok(()));
+        for _ in 0..2 {
+            assert_eq!(
+                checked(1000, &seen, Some(&open)),
+                Ok(()),
+                "by listing, then by name"
+            );
+        }
+        assert_eq!(
+            checked(1000, &seen, None),
+            Err(Status::Stale),
+            "no parent in the handle"
+        );
+        assert_eq!(
+            checked(1000, &seen, Some(&closed)),
+            Err(Status::Stale),
+            "another's parent"
+        );
+        assert_eq!(
+            checked(1000, &hidden, Some(&closed)),
+            Err(Status::Stale),
+            "the way is closed"
+        );
+        assert_eq!(
+            checked(1000, &below, None),
+            Err(Status::Stale),
+            "the way is closed"
+        );
+        assert_eq!(checked(0, &hidden, Some(&closed)), Ok(()));
+        let moved = vfs.rename(&Caller::ROOT, &open, b"f", &open, b"g");
+        moved.value.unwrap();
+        assert_eq!(checked(1000, &seen, Some(&open)), Ok(()), "renamed where it is");
+        vfs.rename(&Caller::ROOT, &open, b"g", &vfs.root(), b"g")
+            .value
+            .unwrap();
+        assert_eq!(
+            checked(1000, &seen, Some(&open)),
+            Err(Status::Stale),
+            "moved elsewhere"
+        );
+    }
+
+    #[test]
+    fn what_was_moved_out_of_the_export_is_stale() {
+        let top = tempfile::tempdir().unwrap();
+        for name in ["export", "export/d", "outside"] {
+            std::fs::create_dir(top.path().join(name)).unwrap();
+        }
+        std::fs::write(top.path().join("export/d/f"), "text").unwrap();
+        let options = LocalOptions {
+            table: Some(top.path().join("table")),
+            ..LocalOptions::default()
+        };
+        let vfs = LocalVfs::open(&top.path().join("export"), &options).unwrap();
+        let find = |at: &NodeHandle, name: &str| {
+            let found = vfs.lookup(&Caller::ROOT, at, name.as_bytes());
+            found.value.unwrap().handle
+        };
+        let d = find(&vfs.root(), "d");
+        let f = find(&d, "f");
+        let places = Places::default();
+        let checked = |node, parent| check((&vfs, &places), &Caller::ROOT, node, parent);
+        assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
+        std::fs::rename(top.path().join("export/d"), top.path().join("outside/d")).unwrap();
+        assert!(checked(&d, None).is_err() && checked(&f, Some(&d)).is_err());
+        std::fs::rename(top.path().join("outside/d"), top.path().join("export/e")).unwrap();
+        assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
+        std::fs::rename(top.path().join("export/e/f"), top.path().join("outside/f")).unwrap();
+        assert_eq!(checked(&f, Some(&d)), Err(Status::Stale));
+    }
+
+    #[test]
+    fn no_more_names_are_remembered_than_the_limit() {
+        let places = Places::default();
+        let node = |at: u32| {
+            let bytes = at.to_be_bytes();
+            NodeHandle::new(curt_vfs::HandleScheme::Memory, 0, &bytes).unwrap()
+        };
+        let limit = u32::try_from(NAMES_MAX).unwrap();
+        for at in 0..=limit {
+            places.remember(&node(0), &node(at), b"name");
+        }
+        assert_eq!(places.0.lock().len(), NAMES_MAX);
+        assert!(places.name(&node(0), &node(limit)).is_some());
+    }
+}

@@ -1,0 +1,67 @@
+//! From one export into another that is mounted in it, and back (`crossmnt`, `nohide`).
+
+use curt_proto::nfs3::LookupOk;
+use curt_vfs::NodeHandle;
+
+use crate::file_handle::Signed;
+use crate::request::{Refusal, Request, Target};
+
+/// The reply to a LOOKUP that found a directory where an export is mounted: its root, if the caller may enter it from `above`.
+/// Where it may not, it sees the directory that is covered, as with knfsd.
+pub(super) fn enter(request: &Request<'_, '_>, above: &Target<'_>, found: &NodeHandle) -> Option<LookupOk> {
+    let id = above.export().child_at(found)?;
+    let exports = request.service.exports.current();
+    let child = exports.by_id(id)?;
+    let root = request.target(Signed {
+        export: child.id,
+        file_system: child.file_system,
+        node: child.vfs.root(),
+        parent: None,
+    });
+    let root = root.ok()?;
+    if !(above.rules().crossmnt || root.rules().nohide) {
+        return None;
+    }
+    Some(LookupOk {
+        object: root.handle(),
+        attributes: root.present(),
+        directory: above.present(),
+    })
+}
+
+/// `..` of the root of an export that was entered from another: the directory there that it is mounted in. None for every other
+/// directory and name.
+pub(super) fn leave(
+    request: &Request<'_, '_>,
+    below: &Target<'_>,
+    name: &[u8],
+) -> Option<Result<LookupOk, Refusal>> {
+    if name != b".." || below.node != below.vfs().root() {
+        return None;
+    }
+    let (id, covered) = below.export().above()?;
+    let exports = request.service.exports.current();
+    let above = exports.by_id(id)?;
+    let covered = Signed {
+        export: above.id,
+        file_system: above.file_system,
+        node: covered,
+        parent: None,
+    };
+    let above = request.target(covered).ok()?;
+    if !(above.rules().crossmnt || below.rules().nohide) {
+        return None;
+    }
+    let parent = above.vfs().lookup(&above.caller(), &above.node, b"..").value;
+    Some(match parent {
+        Ok(node) => {
+            let (object, attributes) = above.introduce(&node, b"..");
+            Ok(LookupOk {
+                object,
+                attributes: Some(attributes),
+                directory: below.present(),
+            })
+        }
+        Err(error) => Err(Refusal::Status(crate::status::of_error(error))),
+    })
+}
