@@ -26,10 +26,12 @@ use crate::{
     core::{Core, CoreParts},
     credentials::{Identities, Identity},
     data::DataPlane,
+    environment::Background,
     errno,
     held::HeldInodes,
     identity::{Caller, InodeId},
     inode::{Flights, Inode},
+    listing::ListingMemory,
     names::DentryCache,
     patience::Patience,
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
@@ -61,8 +63,10 @@ pub struct Client {
     pub(crate) silly_names: AtomicU64,
     /// Open files of this mount: while there are none, no name needs to be known before it is removed.
     pub(crate) files_open: AtomicUsize,
-    /// Names in kept listings.
-    pub(crate) listed_names: Arc<AtomicUsize>,
+    /// The memory of listings.
+    pub(crate) listing_memory: Arc<ListingMemory>,
+    /// Runs what nobody waits for.
+    pub(crate) background: Arc<dyn Background>,
     /// `softreval`.
     pub(crate) patience: Option<Arc<Patience>>,
     /// Requests for attributes that others may wait for.
@@ -163,7 +167,6 @@ impl Client {
             counters: Arc::clone(&counters),
             identities,
             root_fsid: attributes.fsid,
-            limits: behaviour.limits,
             observer: environment.observer.clone(),
             clock,
             options: behaviour.cache,
@@ -171,6 +174,7 @@ impl Client {
         });
         let inode = core.registry.inode(&core, &root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
+        let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
         let held = HeldInodes::default();
         held.hold(&inode);
         Ok(Self {
@@ -181,7 +185,8 @@ impl Client {
             space: Mutex::default(),
             silly_names: AtomicU64::new(0),
             files_open: AtomicUsize::new(0),
-            listed_names: Arc::default(),
+            listing_memory,
+            background: Arc::clone(&environment.background),
             patience,
             flights: Flights::default(),
             held,
@@ -264,6 +269,12 @@ impl Client {
     pub fn known(&self) -> (usize, usize, usize) {
         let (present, missing) = self.names.len();
         (self.core.registry.len(), present, missing)
+    }
+
+    /// Bytes of memory that listings take.
+    #[must_use]
+    pub fn listing_bytes(&self) -> u64 {
+        self.listing_memory.used()
     }
 
     /// The data half, for bytes in memory and the end of the mount.

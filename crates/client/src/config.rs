@@ -20,8 +20,9 @@ pub struct Limits {
     pub missing_names: usize,
     /// Names that are known to be missing, of one directory.
     pub missing_names_per_directory: usize,
-    /// Names kept of listed directories, beside the above.
-    pub listed_names: usize,
+    /// Bytes that the names of listed directories take, beside the above. A listing is not hurt by too few, but what it can do
+    /// about a server that refuses its own cookies is.
+    pub listing_bytes: u64,
 }
 
 impl Default for Limits {
@@ -30,7 +31,7 @@ impl Default for Limits {
             names: 1_000_000,
             missing_names: 200_000,
             missing_names_per_directory: 4096,
-            listed_names: 200_000,
+            listing_bytes: 64 << 20,
         }
     }
 }

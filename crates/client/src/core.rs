@@ -15,8 +15,8 @@ use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    api::Observer, config::Limits, credentials::Identities, data::DataPlane, environment::Clock,
-    inode::InodeRegistry, numbering::Numbering, plan::Wire,
+    api::Observer, credentials::Identities, data::DataPlane, environment::Clock, inode::InodeRegistry,
+    numbering::Numbering, plan::Wire,
 };
 
 /// File systems whose clocks are told apart; names in further ones are always taken for racy.
@@ -30,7 +30,6 @@ pub(crate) struct Core {
     pub(crate) identities: Identities,
     pub(crate) numbering: Numbering,
     pub(crate) registry: InodeRegistry,
-    pub(crate) limits: Limits,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     clock: Arc<dyn Clock>,
     /// Where the scale of [`Moment`]s begins: a second before the mount, so that a request can be dated before the first.
@@ -55,7 +54,6 @@ pub(crate) struct CoreParts {
     pub(crate) counters: Arc<ClientCounters>,
     pub(crate) identities: Identities,
     pub(crate) root_fsid: u64,
-    pub(crate) limits: Limits,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: CacheOptions,
@@ -73,7 +71,6 @@ impl Core {
             identities: parts.identities,
             numbering: Numbering::new(parts.root_fsid),
             registry: InodeRegistry::default(),
-            limits: parts.limits,
             observer: parts.observer,
             start: start.checked_sub(Duration::from_secs(1)).unwrap_or(start),
             clock: parts.clock,

@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// A child of `directory` was asked about: listings with attributes are worth while.
-    fn note_stat(&self, directory: &Inode) {
+    pub(crate) fn note_stat(&self, directory: &Inode) {
         if let crate::inode::Kept::Directory(kept) = &mut directory.facts().kept {
             kept.names_since_stat = 0;
         }
@@ -146,6 +146,9 @@ impl Client {
                 }
                 Step::Lookup(reason, former) => {
                     self.count_lookup(reason, former.as_ref());
+                    if former.is_none() {
+                        note_miss(directory);
+                    }
                     return self.ask_known_name(asked, directory, name, (reason, former));
                 }
             }
@@ -441,6 +444,13 @@ impl Client {
             self.count(ClientCounter::NegFalse);
             self.core.proven_coarse(directory.fsid().unwrap_or(0));
         }
+    }
+}
+
+/// A name of which nothing was known is looked up: if many are that a listing told, their attributes are worth asking for with it.
+fn note_miss(directory: &Inode) {
+    if let crate::inode::Kept::Directory(kept) = &mut directory.facts().kept {
+        kept.misses = kept.misses.saturating_add(1);
     }
 }
 

@@ -32,6 +32,6 @@ pub use attributes::{Absorbed, AttributeState, Freshness, Mutation, Report, Tick
 pub use facts::{Before, Epoch, Facts, ObjectKind, ServerTime, Stamp};
 pub use names::{NameDecision, NameIntent, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
-pub use options::{AccessMode, CacheOptions, Interval, LookupCache, PlusMode, RacyGuard, Users};
+pub use options::{AccessMode, CacheOptions, Interval, ListingMode, LookupCache, PlusMode, RacyGuard, Users};
 pub use server_clock::ServerClock;
 pub use time::Moment;

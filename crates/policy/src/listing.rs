@@ -1,11 +1,32 @@
-//! List with attributes (READDIRPLUS) or without?
+//! How the next names of a directory are asked for: with attributes (READDIRPLUS) or without, how many at once, ahead of the
+//! reader or not, and whether a reader goes on where it is.
 //!
-//! Owns a guess about speed; nothing here changes an answer. Must not know cookies or pages.
+//! Owns guesses about speed, and [`ListingMode::Restart`]; with the default mode nothing here changes an answer. Must not know
+//! cookies, replies or memory.
 
-use crate::options::{CacheOptions, PlusMode};
+use crate::{
+    attributes::Freshness,
+    options::{CacheOptions, ListingMode, PlusMode},
+};
 
 /// So many names may be listed with attributes without anybody asking for one's.
 pub const NAMES_WITHOUT_STAT_MAX: u32 = 1000;
+
+/// After so many names of a listing had to be looked up one by one, those that follow are asked for with attributes.
+pub const MISSES_MAX: u32 = 16;
+
+/// Bytes of the smallest reply that is asked for: the first of a large directory, so that its first names are there soon.
+pub const SIZE_MIN: u32 = 8 * 1024;
+
+/// Bytes of the first reply of any other directory: most fit.
+pub const SIZE_FIRST_MAX: u32 = 32 * 1024;
+
+/// Bytes of the largest reply.
+pub const SIZE_MAX: u32 = 1 << 20;
+
+/// A directory whose own size is more bytes than this takes several requests anyway: file systems count 20 to 24 bytes for a
+/// name of 12 (ext4, XFS, btrfs, tmpfs), a reply with attributes about 170.
+const LARGE: u64 = 32 * 1024;
 
 /// How the next request of a listing is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,5 +56,103 @@ pub const fn decide_listing(view: ListingView, options: &CacheOptions) -> Listin
             ListingDecision::Plus
         }
         PlusMode::Auto => ListingDecision::Plain,
+    }
+}
+
+/// Whether names that were listed without attributes are to be asked for again with them, `misses` of them having been
+/// looked up one by one since that was last decided.
+#[must_use]
+pub const fn wants_attributes(misses: u32, options: &CacheOptions) -> bool {
+    match options.plus {
+        PlusMode::Never => false,
+        PlusMode::Always | PlusMode::Auto => misses >= MISSES_MAX,
+    }
+}
+
+/// Bytes to ask for first in a directory whose size attribute is `size`, if it is known; `most` is the server's bound.
+#[must_use]
+pub fn first_size(size: Option<u64>, most: u32) -> u32 {
+    let is_large = size.is_some_and(|size| size > LARGE);
+    let first = if is_large { SIZE_MIN } else { SIZE_FIRST_MAX };
+    first.min(bound(most))
+}
+
+/// Bytes to ask for after a reply of `size` was not the last, the reader going on in sequence.
+#[must_use]
+pub fn next_size(size: u32, most: u32) -> u32 {
+    size.saturating_mul(2).clamp(SIZE_MIN, bound(most))
+}
+
+/// What a server's own bound leaves of [`SIZE_MAX`]; never less than [`SIZE_MIN`].
+fn bound(most: u32) -> u32 {
+    most.clamp(SIZE_MIN, SIZE_MAX)
+}
+
+/// Whether the names behind those at hand are asked for before the reader wants them: once it has had half of them, and not
+/// while this client changes the directory (what a reply says that crosses a change of ours can hardly be kept).
+#[must_use]
+pub const fn reads_ahead(had: usize, of: usize, is_undisturbed: bool, options: &CacheOptions) -> bool {
+    match options.listing {
+        ListingMode::GoOn => is_undisturbed && had * 2 >= of,
+        ListingMode::Restart => false,
+    }
+}
+
+/// What a reader in the middle of a directory does when it wants more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum GoOn {
+    /// It goes on after the last name that it was told.
+    Here,
+    /// The directory's attributes are asked for first, then this is decided again.
+    Revalidate,
+    /// All names are asked for again from the beginning, up to where it was.
+    FromTheStart,
+}
+
+/// Decides how a reader goes on: `directory` are the directory's attributes, `is_same` whether it is known to be as it was
+/// when the names at hand were first asked for.
+pub const fn decide_going_on(directory: Freshness, is_same: bool, options: &CacheOptions) -> GoOn {
+    match (options.listing, directory) {
+        (ListingMode::GoOn, _) => GoOn::Here,
+        (ListingMode::Restart, _) if !is_same => GoOn::FromTheStart,
+        (ListingMode::Restart, Freshness::Confirmed | Freshness::Fresh) => GoOn::Here,
+        (ListingMode::Restart, Freshness::Expired | Freshness::Unknown) => GoOn::Revalidate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_begin_small_in_large_directories_and_double_up_to_a_mebibyte() {
+        assert_eq!(first_size(None, SIZE_MAX), SIZE_FIRST_MAX);
+        assert_eq!(first_size(Some(0), SIZE_MAX), SIZE_FIRST_MAX);
+        assert_eq!(first_size(Some(LARGE), SIZE_MAX), SIZE_FIRST_MAX);
+        assert_eq!(first_size(Some(LARGE + 1), SIZE_MAX), SIZE_MIN);
+        assert_eq!(first_size(Some(u64::MAX), SIZE_MAX), SIZE_MIN);
+        let mut sizes = vec![SIZE_MIN];
+        for _ in 0..9 {
+            sizes.push(next_size(sizes[sizes.len() - 1], u32::MAX));
+        }
+        let kib: Vec<u32> = sizes.iter().map(|size| size / 1024).collect();
+        assert_eq!(kib, [8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
+        assert_eq!(next_size(SIZE_MAX, 256 * 1024), 256 * 1024);
+        assert_eq!(next_size(SIZE_MAX, 512), SIZE_MIN, "no server means less");
+        assert_eq!(first_size(Some(1), 1), SIZE_MIN);
+    }
+
+    #[test]
+    fn the_next_names_are_asked_for_from_the_middle_of_those_at_hand() {
+        let options = CacheOptions::default();
+        assert!(!reads_ahead(49, 100, true, &options));
+        assert!(reads_ahead(50, 100, true, &options));
+        assert!(!reads_ahead(100, 100, false, &options));
+        let restart = CacheOptions {
+            listing: ListingMode::Restart,
+            ..options
+        };
+        assert!(!reads_ahead(100, 100, true, &restart));
     }
 }

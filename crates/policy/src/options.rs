@@ -57,6 +57,16 @@ pub enum PlusMode {
     Always,
 }
 
+/// What a reader in the middle of a directory does when the directory is found changed (`readdir=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListingMode {
+    /// It goes on where it is.
+    GoOn,
+    /// `restart`: all names are asked for again from the beginning, up to where it was, as clients used to. A listing that takes
+    /// longer than the directory stays unchanged never ends; for comparison.
+    Restart,
+}
+
 /// Whose requests the kernel lets through to this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Users {
@@ -91,6 +101,8 @@ pub struct CacheOptions {
     pub racy_guard: RacyGuard,
     /// `rdirplus` and its kin.
     pub plus: PlusMode,
+    /// `readdir=`.
+    pub listing: ListingMode,
     /// Whether more than one user's requests arrive.
     pub users: Users,
 }
@@ -145,6 +157,7 @@ impl Default for CacheOptions {
             missing_name_lifetime: Duration::from_secs(60),
             racy_guard: RacyGuard::Auto,
             plus: PlusMode::Auto,
+            listing: ListingMode::GoOn,
             users: Users::One,
         }
     }

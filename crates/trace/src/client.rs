@@ -50,6 +50,10 @@ counter_table! {
         ListingRestart "readdir_restart_at_zero" Events "A listing had to start again since the server refused its cookie.";
         ListingBadCookie "readdir_badcookie" Events "The server refused a cookie.";
         ListingSuppressed "readdir_dup_suppressed" Events "A name was not told twice after a listing had started again.";
+        ListingTorn "readdir_torn_pass" Events "A directory changed while it was listed.";
+        ListingAheadUsed "readdir_prefetch_used" Events "A page of a listing was asked for before it was wanted, and wanted.";
+        ListingAheadWasted "readdir_prefetch_wasted" Events "A page of a listing was asked for before it was wanted, for nothing.";
+        ListingEvicted "readdir_evict" Events "A page of a listing was forgotten for lack of room.";
         SoftRevalidation "softreval_served" Events "The server was silent, and softreval answered from what was remembered.";
         StaleRetry "stale_retry" Events "A stale handle was looked up again by name.";
         SillyRename "sillyrename" Events "An open file was renamed instead of removed.";

@@ -7,7 +7,10 @@ use std::sync::{Arc, Weak};
 use curt_policy::{Epoch, Moment, NameLabel};
 
 use super::Inode;
-use crate::{credentials::Identity, listing::Listing};
+use crate::{
+    credentials::Identity,
+    listing::{OwnChange, Sequence},
+};
 
 /// The part that depends on the type.
 #[derive(Debug, Default)]
@@ -26,9 +29,15 @@ pub(crate) struct Directory {
     /// each other.
     pub(crate) parent: Option<(Weak<Inode>, NameLabel)>,
     /// Its names in the server's order, as far as they were listed under one epoch.
-    pub(crate) listing: Option<Arc<Listing>>,
+    listing: Option<Arc<Sequence>>,
+    /// Changes of ours that ended and are not yet in `listing`.
+    unlisted: Vec<u64>,
     /// Names that listings gave since one of its children was asked about.
     pub(crate) names_since_stat: u32,
+    /// Names that were looked up at the server since the last listing began or asked for attributes.
+    pub(crate) misses: u32,
+    /// Bytes in which attributes of names were last asked for that had been listed without.
+    pub(crate) plus_size: u32,
     /// Names that requests of ours are about to change, and whether two of them are about the same one.
     changing: Vec<Changing>,
     last_change: u64,
@@ -113,7 +122,10 @@ impl Directory {
         }
         self.last_change += 1;
         let number = self.last_change;
-        self.listing = None;
+        // What is still being read may or may not hold the name; what is whole is told of the change when it is done.
+        if let Some(listing) = self.listing.take_if(|listing| !listing.is_complete()) {
+            listing.tear();
+        }
         self.changing.push(Changing {
             number,
             name: name.into(),
@@ -127,7 +139,46 @@ impl Directory {
         let Some(index) = self.changing.iter().position(|change| change.number == number) else {
             return false;
         };
+        if self.listing.is_some() {
+            self.unlisted.push(number);
+        }
         self.changing.swap_remove(index).is_alone
+    }
+
+    /// The listing of all its names, as far as it was read, with all changes of ours in it.
+    pub(crate) fn whole_listing(&mut self) -> Option<Arc<Sequence>> {
+        // Nobody said what a change came to.
+        if !self.unlisted.is_empty() {
+            self.drop_listing();
+        }
+        self.listing.clone()
+    }
+
+    /// Keeps a listing for others; gives the former one.
+    pub(crate) fn keep_listing(&mut self, listing: &Arc<Sequence>) -> Option<Arc<Sequence>> {
+        self.unlisted.clear();
+        self.listing.replace(Arc::clone(listing))
+    }
+
+    /// The change `number` of ours came to this. `None`: nobody knows what, or who else changed the directory.
+    pub(crate) fn list_change(&mut self, number: u64, change: Option<OwnChange<'_>>) {
+        let Some(index) = self.unlisted.iter().position(|unlisted| *unlisted == number) else {
+            return;
+        };
+        self.unlisted.swap_remove(index);
+        let is_listed = match (&self.listing, change) {
+            (Some(listing), Some(change)) => listing.take_change(&change),
+            (None, _) | (_, None) => false,
+        };
+        if !is_listed {
+            self.drop_listing();
+        }
+    }
+
+    /// Listings do not say what is there any more; whoever reads one goes on with it.
+    fn drop_listing(&mut self) {
+        self.unlisted.clear();
+        self.listing = None;
     }
 }
 

@@ -1,24 +1,30 @@
-//! Listing directories.
+//! Listing directories, of any size and while they change.
 //!
-//! Owns the pages of a directory's names in the server's order. An open directory keeps the pages of its own pass, so that
-//! it goes on from its own cookie and verifier and never starts again unseen; a directory keeps the pages of its last pass
-//! for those who list it while it does not change. Engines for huge and changing directories take this module's place and
-//! keep its entry, [`crate::Client::readdir`].
+//! A directory keeps the names that it was last listed with (a [`Sequence`]), for those who list it while it does not change. An
+//! open directory has a pass: the sequence that it reads, where in it, and what it was told. What always holds:
+//!
+//! - A reader goes on from its own cookie with the verifier that came with it, whatever expires or changes meanwhile: names that
+//!   are there all the time are told once each, and a pass sends one request with cookie 0.
+//! - A server that refuses a cookie is asked from the beginning once in a pass, and what was told is left out, exactly.
+//! - What listings take of memory is bounded for the mount; what was not used for longest goes.
+//! - No lock is held across a request.
+//!
+//! `asking` and `fetch` send, `ahead` is waiting for what was sent, `reading` tells, `patch` enters changes of our own.
 
+mod ahead;
+mod asking;
+mod chunk;
 mod fetch;
+mod memory;
 mod pass;
+mod patch;
 mod reading;
+mod sequence;
+mod told;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-};
+use std::sync::Arc;
 
-use curt_policy::{NameLabel, Rights};
-use curt_proto::nfs3::CookieVerifier;
+use curt_policy::Rights;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -27,69 +33,12 @@ use crate::{
     credentials::Identity,
     identity::{Caller, InodeId},
     inode::Inode,
-    plan::Kind,
 };
+pub(crate) use memory::ListingMemory;
 use pass::Pass;
-
-/// Names of one pass that are kept for others, and for starting again.
-pub(crate) const NAMES_KEPT_MAX: usize = 65_536;
-
-/// One name of a page.
-#[derive(Debug, Clone)]
-pub(crate) struct ListedEntry {
-    pub(crate) name: Box<[u8]>,
-    /// Unique within the mount.
-    pub(crate) fileid: u64,
-    pub(crate) kind: Option<Kind>,
-    pub(crate) cookie: u64,
-}
-
-/// The names of one reply.
-#[derive(Debug)]
-pub(crate) struct Page {
-    /// The cookie that it follows.
-    pub(crate) after: u64,
-    pub(crate) names: Vec<ListedEntry>,
-    pub(crate) verifier: CookieVerifier,
-    pub(crate) is_last: bool,
-}
-
-/// A whole directory, kept for those who list it next.
-pub(crate) struct Listing {
-    pub(crate) label: NameLabel,
-    pub(crate) pages: Vec<Arc<Page>>,
-    names: usize,
-    /// Counts the names of all listings of the mount.
-    total: Arc<AtomicUsize>,
-}
-
-impl Listing {
-    pub(crate) fn new(label: NameLabel, pages: Vec<Arc<Page>>, total: &Arc<AtomicUsize>) -> Self {
-        let names = pages.iter().map(|page| page.names.len()).sum();
-        total.fetch_add(names, Relaxed);
-        Self {
-            label,
-            pages,
-            names,
-            total: Arc::clone(total),
-        }
-    }
-}
-
-impl Drop for Listing {
-    fn drop(&mut self) {
-        self.total.fetch_sub(self.names, Relaxed);
-    }
-}
-
-impl fmt::Debug for Listing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listing")
-            .field("label", &self.label)
-            .field("names", &self.names)
-            .finish_non_exhaustive()
-    }
-}
+pub(crate) use patch::OwnChange;
+pub(crate) use sequence::Sequence;
+use sequence::ServerPlace;
 
 /// An open directory.
 #[derive(Debug)]
@@ -108,7 +57,7 @@ impl OpenDirectory {
 }
 
 impl Client {
-    /// Opens a directory to be listed. It is closed by letting go of it.
+    /// Opens a directory to be listed. It is closed by letting go of it, which calls off what was asked for ahead of its reader.
     ///
     /// # Errors
     /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
@@ -122,10 +71,11 @@ impl Client {
         debug_assert_eq!(intent.needs(), Rights::READ, "listing takes the right to read");
         self.decide_open(&asked, &inode, intent)?;
         let identity = Arc::clone(&asked.identity);
+        let nothing = Sequence::new(&self.listing_memory, ServerPlace::default());
         Ok(OpenDirectory {
             inode,
             identity,
-            pass: Mutex::default(),
+            pass: Mutex::new(Pass::new(nothing)),
         })
     }
 }

@@ -1,151 +1,169 @@
-//! One pass through a directory: the pages that were read and where the reader is.
+//! One pass through a directory: where the reader is, and what it was told.
 //!
-//! Owns positions. Must not send anything.
+//! Owns positions of one open directory. Must not send anything.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
-use curt_policy::{NameLabel, Ticket};
-use curt_proto::nfs3::CookieVerifier;
+use super::{
+    chunk::Chunk,
+    memory::ListingMemory,
+    sequence::{Position, Sequence, ServerPlace},
+    told::{TOLD_BYTES, Told},
+};
 
-use super::{NAMES_KEPT_MAX, Page};
-
-/// Where the next name is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) page: usize,
-    pub(super) name: usize,
-}
+/// Parts of sequences that one pass can be made of: each eviction before the reader and each jump begins another.
+const PARTS_MAX: usize = 1024;
 
 /// What an open directory has read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pass {
-    /// Pages in order, each following the one before; from the beginning if `is_whole`.
-    pub(super) pages: Vec<Arc<Page>>,
-    names: usize,
-    /// The pages begin at the directory's beginning.
-    pub(super) is_whole: bool,
-    /// The pages were taken from a kept listing: nothing is to be learned from them.
-    pub(super) is_kept: bool,
-    /// Where the last call ended, and with which cookie.
-    last: Option<(u64, Position)>,
-    /// Names told before the server refused a cookie and the pass had to start again.
-    pub(super) told: Option<HashSet<Box<[u8]>>>,
-    /// Bytes to ask for next.
-    pub(super) size: u32,
-    /// By what the first page was learned, as long as all others were learned by the same.
-    pub(super) label: Option<NameLabel>,
-    /// Which changes of ours had been made when the first page was asked for.
-    pub(super) ticket: Option<Ticket>,
+    pub(super) sequence: Reading,
+    /// The cookie of the last name that was told, and where the next one is.
+    cookie: u64,
+    position: Position,
+    /// What it is at, so that it is not let go meanwhile.
+    _at_hand: Option<Arc<Chunk>>,
+    /// All that was told before, up to where the next part begins.
+    past: Vec<(Arc<Sequence>, Position)>,
+    /// All that was told since the directory's beginning is in `past` and `sequence`.
+    is_whole: bool,
+    /// What was told before the server refused a cookie and the pass had to start again.
+    pub(super) told: Option<Arc<Told>>,
+}
+
+/// A sequence while somebody reads it.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) sequence: Arc<Sequence>,
+    called_off: bool,
+}
+
+impl Reading {
+    fn new(sequence: Arc<Sequence>) -> Self {
+        sequence.enter();
+        Self {
+            sequence,
+            called_off: false,
+        }
+    }
+
+    /// Ends reading; true if that called a request off.
+    fn end(&mut self) -> bool {
+        !std::mem::replace(&mut self.called_off, true) && self.sequence.leave()
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Pass {
-    /// Starts at the directory's beginning.
-    pub(super) fn restart(&mut self) {
-        *self = Self {
-            is_whole: true,
-            ..Self::default()
-        };
+    /// One at the beginning of `sequence`.
+    pub(super) fn new(sequence: Arc<Sequence>) -> Self {
+        Self {
+            is_whole: sequence.is_whole(),
+            sequence: Reading::new(sequence),
+            cookie: 0,
+            position: Position::default(),
+            _at_hand: None,
+            past: Vec::new(),
+            told: None,
+        }
     }
 
-    /// Takes over a kept listing.
-    pub(super) fn take_kept(&mut self, pages: &[Arc<Page>]) {
-        self.restart();
-        self.pages = pages.to_vec();
-        self.is_kept = true;
-    }
-
-    /// Where the name after `cookie` is, if the pages tell.
+    /// Where the name behind `cookie` is, if it is known.
     pub(super) fn find(&self, cookie: u64) -> Option<Position> {
-        if let Some((_, position)) = self.last.filter(|(last, _)| *last == cookie) {
-            return Some(position);
+        if cookie == self.cookie {
+            return Some(self.position);
         }
-        if cookie == 0 {
-            return self.is_whole.then_some(Position { page: 0, name: 0 });
-        }
-        for (page, listed) in self.pages.iter().enumerate() {
-            if listed.after == cookie {
-                return Some(Position { page, name: 0 });
-            }
-            if let Some(name) = listed.names.iter().position(|entry| entry.cookie == cookie) {
-                return Some(Position { page, name: name + 1 });
-            }
-        }
-        None
+        self.sequence.sequence.find(cookie)
     }
 
-    /// The reader was told up to `cookie`, and goes on at `position`.
-    pub(super) fn remember(&mut self, cookie: u64, position: Position) {
-        self.last = Some((cookie, position));
-    }
-
-    /// The cookie and verifier by which the server is asked for what follows the pages.
-    pub(super) fn end(&self) -> (u64, CookieVerifier) {
-        match self.pages.last() {
-            Some(page) => (
-                page.names.last().map_or(page.after, |entry| entry.cookie),
-                page.verifier,
-            ),
-            None => (0, CookieVerifier::default()),
+    /// The reader was told up to `cookie` and goes on at `position` of `sequence`, with `chunk` at hand. Nothing happens if the
+    /// pass has gone elsewhere meanwhile.
+    pub(super) fn is_at(
+        &mut self,
+        sequence: &Arc<Sequence>,
+        cookie: u64,
+        position: Position,
+        chunk: Option<Arc<Chunk>>,
+    ) {
+        if Arc::ptr_eq(&self.sequence.sequence, sequence) {
+            (self.cookie, self.position, self._at_hand) = (cookie, position, chunk);
         }
     }
 
-    /// Whether the last page is the directory's last.
-    pub(super) fn is_complete(&self) -> bool {
-        self.pages.last().is_some_and(|page| page.is_last)
-    }
-
-    /// Appends a page. When too many names are kept, those before it are let go: the pass cannot start again then.
-    /// Returns the index of the page.
-    pub(super) fn push(&mut self, page: Arc<Page>) -> usize {
-        if self.names + page.names.len() > NAMES_KEPT_MAX && !self.pages.is_empty() {
-            let kept = self.pages.split_off(self.pages.len() - 1);
-            self.pages = kept;
-            self.names = self.pages.iter().map(|page| page.names.len()).sum();
-            self.is_whole = false;
-            self.last = None;
+    /// The reader goes on behind `cookie` by a sequence of its own, having been told what comes before `position`.
+    pub(super) fn go_on_alone(&mut self, memory: &Arc<ListingMemory>, cookie: u64, position: Position) {
+        let former = Arc::clone(&self.sequence.sequence);
+        let (verifier, size) = former.verifier_and_size(position);
+        self.past.push((former, position));
+        self.is_whole &= self.past.len() <= PARTS_MAX;
+        if !self.is_whole {
+            self.past.clear();
         }
-        self.names += page.names.len();
-        self.pages.push(page);
-        self.pages.len() - 1
+        self.take_up(memory, ServerPlace { cookie, verifier }, size);
     }
 
-    /// The reader went to `cookie`, which no page knows: the pages from there on are read anew.
-    pub(super) fn jump(&mut self, cookie: u64, verifier: CookieVerifier) {
-        let size = self.size;
-        let nothing = Page {
-            after: cookie,
-            names: Vec::new(),
-            verifier,
-            is_last: false,
-        };
-        *self = Self {
-            pages: vec![Arc::new(nothing)],
-            size,
-            ..Self::default()
-        };
+    /// The reader went to `cookie`, of which nothing is known: what was told before does not count any more.
+    pub(super) fn jump(&mut self, memory: &Arc<ListingMemory>, cookie: u64) {
+        let verifier = self.sequence.sequence.end().verifier;
+        self.past.clear();
+        self.is_whole = false;
+        self.take_up(memory, ServerPlace { cookie, verifier }, 0);
     }
 
-    /// The server refused the cookie at the end of the pages: the pass starts again, without the names that were told. False
-    /// if it did so before, or does not know all that was told.
-    pub(super) fn start_again(&mut self, cookie: u64, at: Position) -> bool {
+    fn take_up(&mut self, memory: &Arc<ListingMemory>, start: ServerPlace, size: u32) {
+        let sequence = Sequence::new(memory, start);
+        sequence.state.lock().size = size;
+        self.sequence = Reading::new(sequence);
+        (self.cookie, self.position, self._at_hand) = (start.cookie, Position::default(), None);
+    }
+
+    /// The server refused the cookie by which the reader would go on behind `position`: the pass starts again without the
+    /// names that were told. False if it did so before, or not all that was told is remembered.
+    pub(super) fn start_again(
+        &mut self,
+        memory: &Arc<ListingMemory>,
+        cookie: u64,
+        position: Position,
+    ) -> bool {
         if !self.is_whole || self.told.is_some() {
             return false;
         }
-        let told = self
-            .pages
+        let parts = self.past.iter().map(|(sequence, end)| (sequence, *end));
+        let parts: Vec<_> = parts.chain([(&self.sequence.sequence, position)]).collect();
+        let count: usize = parts
             .iter()
-            .take(at.page + 1)
-            .flat_map(|page| page.names.iter());
-        let told = told.map(|entry| entry.name.clone()).collect();
-        let size = self.size;
-        *self = Self {
-            told: Some(told),
-            size,
-            is_whole: true,
-            ..Self::default()
+            .map(|(sequence, end)| sequence.count_before(*end))
+            .sum();
+        let Some(charge) = memory.reserve(count as u64 * TOLD_BYTES) else {
+            return false;
         };
-        // The reader's cookie is of the former pass: it stands for the beginning of this one.
-        self.last = Some((cookie, Position { page: 0, name: 0 }));
+        // What was told is given up only when all of it is noted.
+        let mut is_all = true;
+        let told = Told::collect(count, charge, |tell| {
+            for (sequence, end) in &parts {
+                is_all &= sequence.before(*end, tell);
+            }
+        });
+        if !is_all {
+            return false;
+        }
+        *self = Self {
+            told: Some(Arc::new(told)),
+            // The reader's cookie is of the former pass: it stands for the beginning of this one.
+            cookie,
+            ..Self::new(Sequence::new(memory, ServerPlace::default()))
+        };
+        memory.shrink();
         true
+    }
+
+    /// Ends the pass; true if that called a request off.
+    pub(super) fn end(&mut self) -> bool {
+        self.sequence.end()
     }
 }

@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use curt_policy::{
     NameDecision, NameIntent, NameView,
+    listing::{GoOn, decide_going_on, reads_ahead},
     names::{Entry as Known, Wanted, decide_lookup},
 };
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use super::{
-    ListedEntry, OpenDirectory,
-    pass::{Pass, Position},
+    OpenDirectory,
+    asking::ReadOn,
+    chunk::{Chunk, ListedEntry},
+    pass::Pass,
+    sequence::{Position, Sequence, ServerPlace, Step},
+    told::Told,
 };
 use crate::{
     api::{DirEntry, Found, Listener},
@@ -20,19 +25,31 @@ use crate::{
     inode::Kept,
 };
 
-/// The largest cookie that a program can hold in an off_t.
-const COOKIE_MAX: u64 = i64::MAX as u64;
+/// A reader, where it is, and who is told.
+struct Reader<'a> {
+    asked: &'a Asked,
+    directory: &'a OpenDirectory,
+    plus: bool,
+    listener: &'a mut dyn FnMut(&DirEntry<'_>) -> Listener,
+    sequence: Arc<Sequence>,
+    position: Position,
+    /// Of the last name that was told.
+    cookie: u64,
+    told_before: Option<Arc<Told>>,
+    /// Names told by this call.
+    count: usize,
+}
 
 impl Client {
-    /// Tells the names that follow `cookie` (0: from the beginning) until the listener is full or the directory ends. With
-    /// `plus`, what a look-up would give comes with each name where it is known. `.` and `..` are told where the server tells
-    /// them.
+    /// Tells the names that follow `cookie` (0: from the beginning) until the listener is full, the directory ends, or the
+    /// names that are at hand do, at least one having been told. With `plus`, what a look-up would give comes with each name
+    /// where it is known. `.` and `..` are told where the server tells them. Cookies are the server's: any 64 bits but zeros.
     ///
     /// Names that are there all the time are told once each; those that come or go meanwhile may or may not be told.
     ///
     /// # Errors
-    /// Those of READDIR; EOVERFLOW if the server's cookies do not fit an off_t; EIO if it refuses its own cookies twice or
-    /// never gets on.
+    /// Those of READDIR; EIO if the server refuses its own cookies twice, or once when not all that was told is remembered, never
+    /// gets on, or goes round in circles.
     pub fn readdir(
         &self,
         caller: &Caller,
@@ -45,61 +62,161 @@ impl Client {
         let asked = Asked::new(identity, caller.interrupt.clone(), self.core.now());
         if cookie == 0 {
             self.begin_pass(&asked, directory)?;
+        } else {
+            self.go_on(&asked, directory, cookie)?;
         }
-        let mut cookie = cookie;
-        let mut position = self.seek(directory, cookie);
+        let mut reader = Reader {
+            asked: &asked,
+            directory,
+            plus,
+            listener,
+            sequence: Arc::clone(&directory.pass.lock().sequence.sequence),
+            position: Position::default(),
+            cookie,
+            told_before: None,
+            count: 0,
+        };
+        self.seek(&mut reader);
+        self.tell_all(&mut reader)
+    }
+
+    /// Somebody uses names that `directory` lists: those that follow are asked for with attributes.
+    pub fn names_are_used(&self, directory: &OpenDirectory) {
+        self.note_stat(&directory.inode);
+    }
+
+    /// Where the name after the reader's cookie is; where nobody knows, the server is asked from there.
+    fn seek(&self, reader: &mut Reader<'_>) {
+        let mut pass = reader.directory.pass.lock();
+        if pass.find(reader.cookie).is_none() {
+            pass.jump(&self.listing_memory, reader.cookie);
+        }
+        reader.position = pass.find(reader.cookie).unwrap_or_default();
+        reader.sequence = Arc::clone(&pass.sequence.sequence);
+        reader.told_before = pass.told.clone();
+    }
+
+    fn tell_all(&self, reader: &mut Reader<'_>) -> Result<(), Errno> {
         loop {
-            let page = {
-                let pass = directory.pass.lock();
-                pass.pages.get(position.page).map(Arc::clone)
-            };
-            if let Some(page) = page {
-                for (index, entry) in page.names.iter().enumerate().skip(position.name) {
-                    if entry.cookie > COOKIE_MAX {
-                        return Err(Errno::OVERFLOW);
+            match reader.sequence.step(&mut reader.position) {
+                Step::Names(chunk) => {
+                    if reader.count == 0 {
+                        self.ask_for_attributes(
+                            reader.asked,
+                            reader.directory,
+                            (&reader.sequence, &chunk),
+                            (reader.cookie, reader.position),
+                        );
                     }
-                    if !self.tell(directory, entry, plus, listener) {
-                        let here = Position {
-                            page: position.page,
-                            name: index,
-                        };
-                        directory.pass.lock().remember(cookie, here);
+                    let is_full = self.tell_chunk(reader, &chunk);
+                    let (at, cookie) = (reader.position, reader.cookie);
+                    let mut pass = reader.directory.pass.lock();
+                    pass.is_at(&reader.sequence, cookie, at, Some(Arc::clone(&chunk)));
+                    drop(pass);
+                    self.read_ahead(reader, &chunk);
+                    if is_full {
                         return Ok(());
                     }
-                    cookie = entry.cookie;
                 }
-                position = Position {
-                    page: position.page,
-                    name: page.names.len(),
-                };
-                directory.pass.lock().remember(cookie, position);
-                if page.is_last {
-                    return Ok(());
+                Step::End => return Ok(()),
+                // Who has names does not wait for more.
+                Step::Evicted | Step::Unread { is_near: false } if reader.count > 0 => return Ok(()),
+                Step::Evicted => {
+                    let mut pass = reader.directory.pass.lock();
+                    pass.go_on_alone(&self.listing_memory, reader.cookie, reader.position);
+                    drop(pass);
+                    self.seek(reader);
                 }
-                position = Position {
-                    page: position.page + 1,
-                    name: 0,
-                };
-            }
-            let is_read = directory.pass.lock().pages.len() > position.page;
-            if !is_read {
-                position = self.read_on(&asked, directory, cookie, position)?;
+                Step::Unread { .. } => {
+                    match self.read_on(reader.asked, reader.directory, &reader.sequence)? {
+                        ReadOn::Look => {}
+                        ReadOn::Refused => {
+                            self.start_again(reader)?;
+                            self.seek(reader);
+                        }
+                    }
+                }
             }
         }
     }
 
-    /// Where the name after `cookie` is; where no page knows it, the server is asked from there.
-    fn seek(&self, directory: &OpenDirectory, cookie: u64) -> Position {
-        let mut pass = directory.pass.lock();
-        pass.find(cookie).unwrap_or_else(|| {
-            let (_, verifier) = pass.end();
-            pass.jump(cookie, verifier);
-            Position { page: 0, name: 0 }
-        })
+    /// Tells the names of a chunk from the reader's position on; true if the listener is full.
+    fn tell_chunk(&self, reader: &mut Reader<'_>, chunk: &Chunk) -> bool {
+        let mut left_out = 0;
+        let mut is_full = false;
+        while let Some(entry) = chunk.entry(reader.position.name) {
+            let is_told = reader
+                .told_before
+                .as_ref()
+                .is_some_and(|told| told.contains(entry.name));
+            left_out += u64::from(is_told);
+            if !is_told && !entry.is_gone {
+                if !self.tell(reader, &entry) {
+                    is_full = true;
+                    break;
+                }
+                reader.cookie = entry.cookie;
+                reader.count += 1;
+            }
+            reader.position.name += 1;
+        }
+        self.core.counters.add(ClientCounter::ListingSuppressed, left_out);
+        is_full
+    }
+
+    /// Has the names behind a chunk asked for, if the reader will want them soon.
+    fn read_ahead(&self, reader: &Reader<'_>, chunk: &Chunk) {
+        let options = self.core.options();
+        let inode = &reader.directory.inode;
+        let is_undisturbed = {
+            let facts = inode.facts();
+            let ticket = reader.sequence.last_ticket();
+            ticket.is_some_and(|ticket| facts.state.is_undisturbed(ticket))
+        };
+        if reads_ahead(reader.position.name, chunk.len(), is_undisturbed, &options)
+            && reader.sequence.is_last_place(reader.position.place)
+        {
+            self.ask_ahead(reader.asked, inode, &reader.sequence);
+        }
+    }
+
+    /// The server does not know its own cookie any more: the pass starts again, once, and leaves out what was told.
+    fn start_again(&self, reader: &Reader<'_>) -> Result<(), Errno> {
+        let mut pass = reader.directory.pass.lock();
+        let began = pass.start_again(&self.listing_memory, reader.cookie, reader.position);
+        drop(pass);
+        if !began {
+            tracing::warn!(
+                directory = ?reader.directory.id(),
+                "the server refused a cookie of its own again, or more names were told before than listing_max= has room to remember"
+            );
+            return Err(Errno::IO);
+        }
+        self.count(ClientCounter::ListingRestart);
+        Ok(())
     }
 
     /// A pass begins: with the kept listing if that may be believed.
     fn begin_pass(&self, asked: &Asked, directory: &OpenDirectory) -> Result<(), Errno> {
+        let kept = self.believed_listing(asked, directory)?;
+        let sequence = kept.unwrap_or_else(|| Sequence::new(&self.listing_memory, ServerPlace::default()));
+        let former = std::mem::replace(&mut *directory.pass.lock(), Pass::new(sequence));
+        self.end_pass(former);
+        Ok(())
+    }
+
+    /// The pass is over; what was asked for ahead of it, for nothing, is counted.
+    pub(super) fn end_pass(&self, mut pass: Pass) {
+        if pass.end() {
+            self.count(ClientCounter::ListingAheadWasted);
+        }
+    }
+
+    fn believed_listing(
+        &self,
+        asked: &Asked,
+        directory: &OpenDirectory,
+    ) -> Result<Option<Arc<Sequence>>, Errno> {
         let inode = &directory.inode;
         for _ in asked.rounds() {
             let options = self.core.options();
@@ -109,12 +226,18 @@ impl Client {
                     began: asked.began,
                     now: self.core.now(),
                 };
-                let facts = inode.facts();
-                let Kept::Directory(kept) = &facts.kept else { break };
-                let Some(listing) = kept.listing.clone() else {
-                    break;
+                let mut facts = inode.facts();
+                let Kept::Directory(kept) = &mut facts.kept else {
+                    return Ok(None);
                 };
-                let known = (Known::Positive, listing.label);
+                kept.misses = 0;
+                let listing = kept.whole_listing();
+                let Some((listing, label)) =
+                    listing.and_then(|listing| Some((Arc::clone(&listing), listing.label()?)))
+                else {
+                    return Ok(None);
+                };
+                let known = (Known::Positive, label);
                 let mut view = NameView::of(known, &facts.state, &clock, wanted, &options);
                 view.directory = facts.freshness(asked, wanted.now, &options);
                 (decide_lookup(&view, NameIntent::Use, &options), listing)
@@ -122,8 +245,7 @@ impl Client {
             match decision {
                 NameDecision::ServePositive => {
                     self.count(ClientCounter::ListingCached);
-                    directory.pass.lock().take_kept(&listing.pages);
-                    return Ok(());
+                    return Ok(Some(listing));
                 }
                 NameDecision::RevalidateDirectory => {
                     self.count(ClientCounter::DirGetattrForName);
@@ -132,38 +254,63 @@ impl Client {
                 NameDecision::ServeNegative | NameDecision::Lookup(_) | NameDecision::LeaveToServer => break,
             }
         }
-        let mut pass: parking_lot::MutexGuard<'_, Pass> = directory.pass.lock();
-        pass.restart();
+        Ok(None)
+    }
+
+    /// With `readdir=restart`, a directory that changed is read again from its beginning up to `cookie`.
+    fn go_on(&self, asked: &Asked, directory: &OpenDirectory, cookie: u64) -> Result<(), Errno> {
+        let inode = &directory.inode;
+        for _ in asked.rounds() {
+            let options = self.core.options();
+            let began = directory.pass.lock().sequence.sequence.began_in();
+            let decision = {
+                let facts = inode.facts();
+                let is_same = began.is_none_or(|epoch| facts.contents() == Some(epoch));
+                decide_going_on(
+                    facts.freshness(asked, self.core.now(), &options),
+                    is_same,
+                    &options,
+                )
+            };
+            match decision {
+                GoOn::Here => return Ok(()),
+                GoOn::Revalidate => self.revalidate(asked, inode)?,
+                GoOn::FromTheStart => {
+                    self.count(ClientCounter::ListingRestart);
+                    return self.walk_again(asked, directory, cookie);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_again(&self, asked: &Asked, directory: &OpenDirectory, cookie: u64) -> Result<(), Errno> {
+        let sequence = Sequence::new(&self.listing_memory, ServerPlace::default());
+        while sequence.find(cookie).is_none() && !sequence.is_complete() {
+            if let ReadOn::Refused = self.read_on(asked, directory, &sequence)? {
+                return Err(Errno::IO);
+            }
+        }
+        let former = std::mem::replace(&mut *directory.pass.lock(), Pass::new(sequence));
+        self.end_pass(former);
         Ok(())
     }
 
     /// Tells one name; false if the listener is full.
-    fn tell(
-        &self,
-        directory: &OpenDirectory,
-        entry: &ListedEntry,
-        plus: bool,
-        listener: &mut dyn FnMut(&DirEntry<'_>) -> Listener,
-    ) -> bool {
-        let found = if plus {
-            self.found_listed(directory, entry)
+    fn tell(&self, reader: &mut Reader<'_>, entry: &ListedEntry<'_>) -> bool {
+        let found = if reader.plus {
+            self.found_listed(reader.directory, entry)
         } else {
             None
         };
-        let ListedEntry {
-            name,
-            fileid,
-            kind,
-            cookie,
-        } = entry;
         let told = DirEntry {
-            name,
-            fileid: *fileid,
-            kind: *kind,
-            cookie: *cookie,
+            name: entry.name,
+            fileid: entry.fileid,
+            kind: entry.kind,
+            cookie: entry.cookie,
             found,
         };
-        match (listener(&told), found) {
+        match ((reader.listener)(&told), found) {
             (Listener::Took, _) => true,
             (Listener::Full, Some(found)) => {
                 self.forget(found.id, 1);
@@ -174,12 +321,12 @@ impl Client {
     }
 
     /// What a look-up of a listed name would give, if it would give it without a request.
-    fn found_listed(&self, directory: &OpenDirectory, entry: &ListedEntry) -> Option<Found> {
-        if matches!(&*entry.name, b"." | b"..") {
+    fn found_listed(&self, directory: &OpenDirectory, entry: &ListedEntry<'_>) -> Option<Found> {
+        if matches!(entry.name, b"." | b"..") {
             return None;
         }
         let inode = &directory.inode;
-        let kept = self.names.find(inode.id(), &entry.name)?;
+        let kept = self.names.find(inode.id(), entry.name)?;
         let child = kept.child?;
         // One after the other: the server may list a directory in itself.
         let contents = inode.facts().contents();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     Absorbed, Moment, Rights,
-    names::{Found as Said, learn_own},
+    names::{Found as Said, Learned, learn_own},
 };
 use curt_proto::nfs3::Status;
 use curt_rpc::client::CallError;
@@ -23,6 +23,7 @@ use crate::{
     client::{Asked, Client},
     errno,
     inode::Inode,
+    listing::OwnChange,
     plan::{Answer, Wcc},
 };
 
@@ -45,6 +46,8 @@ pub(crate) struct Ended {
     /// No other change of ours was about the same name meanwhile.
     pub(crate) is_alone: bool,
     pub(crate) sent_at: Moment,
+    /// Which change of the directory it was.
+    number: u64,
 }
 
 impl<'a> NameChange<'a> {
@@ -83,6 +86,7 @@ impl<'a> NameChange<'a> {
             absorbed,
             is_alone,
             sent_at,
+            number: self.number,
         }
     }
 }
@@ -138,9 +142,30 @@ impl Client {
             absorbed,
             is_alone,
             sent_at,
+            number,
         } = ended;
         let learned = learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
+        self.list_own(directory, name, child, (number, learned));
         self.keep_learned(directory, name, child, learned)
+    }
+
+    /// Enters a change of ours into what is kept of the directory's listing.
+    fn list_own(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        (number, learned): (u64, Learned),
+    ) {
+        let attributes = child.and_then(|child| child.attributes());
+        let change = match (learned, attributes) {
+            (Learned::Negative(label), _) => Some(OwnChange::gone(name, label)),
+            (Learned::Positive(label), Some(attributes)) => {
+                Some(OwnChange::there(name, label, attributes.fileid, attributes.kind))
+            }
+            (Learned::Positive(_) | Learned::Drop | Learned::Leave, _) => None,
+        };
+        directory.facts().kept.directory().list_change(number, change);
     }
 
     /// The error number of a refused change in `directory`; drops what the refusal disproves.
@@ -151,6 +176,13 @@ impl Client {
         status: Status,
         ended: Ended,
     ) -> Errno {
+        // Nothing came of it, if nobody else came between either.
+        let change = ended.absorbed.stands.then_some(OwnChange::None);
+        directory
+            .facts()
+            .kept
+            .directory()
+            .list_change(ended.number, change);
         self.note_refusal(asked, directory, status, Rights::MODIFY, ended.sent_at);
         self.refused(directory, status)
     }

@@ -135,6 +135,122 @@ fn a_listing_after_a_change_asks_again() {
 }
 
 #[test]
+fn own_changes_are_entered_into_a_listing_that_is_kept() {
+    let world = World::new();
+    filled(&world, 50);
+    let mounted = world.mount(CacheOptions::default());
+    mounted.teach_time(&world);
+    let (client, id) = (&mounted.client, directory(&mounted));
+    let open = client.opendir(&root(), id).unwrap();
+    let mut names = expected(50);
+    assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), names);
+    // A reader on its way while all this happens.
+    let reader = client.opendir(&root(), id).unwrap();
+    let (mut told, next, _) = read(&mounted, &reader, 0, 20, false).unwrap();
+    mounted.sent();
+    let lists = |names: &[String], sent: &str| {
+        assert_eq!(mounted.sent(), sent);
+        let open = client.opendir(&root(), id).unwrap();
+        assert_eq!(
+            sorted(read_all(&mounted, &open, 7).unwrap()),
+            sorted(names.to_vec())
+        );
+        assert_eq!(mounted.sent(), "GETATTR 1", "the open alone asks, after {sent}");
+    };
+    client.make_file(&root(), id, b"new", 0o644).unwrap();
+    names.push("new".into());
+    lists(&names, "CREATE 1");
+    client.unlink(&root(), id, b"file00049").unwrap();
+    names.retain(|name| name != "file00049");
+    lists(&names, "REMOVE 1");
+    client.mkdir(&root(), id, b"below", 0o755).unwrap();
+    names.push("below".into());
+    lists(&names, "MKDIR 1");
+    client
+        .rename(
+            &root(),
+            (id, b"file00048"),
+            (id, b"new"),
+            curt_client::RenameMode::Replace,
+        )
+        .unwrap();
+    names.retain(|name| name != "file00048");
+    lists(&names, "RENAME 1");
+    client.unlink(&root(), id, b"new").unwrap();
+    names.retain(|name| name != "new");
+    lists(&names, "REMOVE 1");
+    let missing = client.unlink(&root(), id, b"missing").unwrap_err();
+    assert_eq!(missing, Errno::NOENT);
+    lists(&names, "REMOVE 1");
+    // All that was there from the reader's beginning to its end was told once.
+    let (rest, ..) = read(&mounted, &reader, next, 1000, false).unwrap();
+    told.extend(rest);
+    for number in 0..48 {
+        let name = format!("file{number:05}");
+        assert_eq!(told.iter().filter(|told| **told == name).count(), 1, "{name}");
+    }
+    // Another's change ends it.
+    let other = world.mount(CacheOptions::default());
+    other.put(&root(), directory(&other), "others", 0o644, b"");
+    names.push("others".into());
+    client.make_file(&root(), id, b"mine", 0o644).unwrap();
+    names.push("mine".into());
+    mounted.sent();
+    assert_eq!(
+        sorted(read_all(&mounted, &open, 7).unwrap()),
+        sorted(names.clone())
+    );
+    assert!(mounted.sent().contains("READDIRPLUS"));
+}
+
+#[test]
+fn more_own_names_than_a_listing_takes_have_it_asked_for_again() {
+    const OWN_MAX: usize = 1024;
+    let world = World::new();
+    filled(&world, 3);
+    let mounted = world.mount(CacheOptions::default());
+    mounted.teach_time(&world);
+    let (client, id) = (&mounted.client, directory(&mounted));
+    let open = client.opendir(&root(), id).unwrap();
+    read_all(&mounted, &open, 100).unwrap();
+    for number in 0..=OWN_MAX {
+        if number == OWN_MAX {
+            mounted.sent();
+            assert_eq!(read_all(&mounted, &open, 100).unwrap().len(), 3 + OWN_MAX);
+            assert_eq!(mounted.sent(), "");
+        }
+        let name = format!("own{number}");
+        client.make_file(&root(), id, name.as_bytes(), 0o644).unwrap();
+    }
+    mounted.sent();
+    assert_eq!(read_all(&mounted, &open, 100).unwrap().len(), 4 + OWN_MAX);
+    assert!(mounted.sent().contains("READDIR"));
+}
+
+#[test]
+fn everything_is_removed_while_it_is_listed() {
+    let world = World::new();
+    filled(&world, 5000);
+    let mounted = world.mount(CacheOptions::default());
+    let (client, id) = (&mounted.client, directory(&mounted));
+    let open = client.opendir(&root(), id).unwrap();
+    let (mut cookie, mut removed) = (0, 0);
+    loop {
+        let (names, next, _) = read(&mounted, &open, cookie, 100, false).unwrap();
+        if names.is_empty() {
+            break;
+        }
+        for name in names.iter().filter(|name| !name.starts_with('.')) {
+            client.unlink(&root(), id, name.as_bytes()).unwrap();
+            removed += 1;
+        }
+        cookie = next;
+    }
+    assert_eq!(removed, 5000, "each name was told once");
+    assert_eq!(read_all(&mounted, &open, 100).unwrap(), [] as [String; 0]);
+}
+
+#[test]
 fn a_listing_with_lookups_gives_what_lookups_would_and_holds_them() {
     let world = World::new();
     filled(&world, 20);

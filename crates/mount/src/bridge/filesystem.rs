@@ -275,9 +275,25 @@ impl Filesystem for Bridge {
         let directory = self.directories.get(fh)?;
         let cookie = directory.offsets.cookie(offset)?;
         let plus = listing.is_plus();
-        let mut tell = |entry: &DirEntry<'_>| self.tell(&directory, listing, entry);
+        // The kernel asks so in the middle of a directory only if names were looked up that it was told before, perhaps by its
+        // own copies, which we do not hear of.
+        if plus && offset != 0 {
+            self.client.names_are_used(&directory.open);
+        }
+        let mut overflowed = false;
+        let mut tell = |entry: &DirEntry<'_>| match directory.offsets.offset(entry.cookie) {
+            Some(offset) => self.tell(offset, listing, entry),
+            None => {
+                overflowed = true;
+                Listener::Full
+            }
+        };
         self.client
-            .readdir(&self.caller(context), &directory.open, cookie, plus, &mut tell)
+            .readdir(&self.caller(context), &directory.open, cookie, plus, &mut tell)?;
+        if overflowed && listing.is_empty() {
+            return Err(Errno::OVERFLOW);
+        }
+        Ok(())
     }
 
     fn releasedir(&self, _: &Asked<'_>, _: NodeId, fh: FuseFh) {
@@ -296,11 +312,11 @@ impl Filesystem for Bridge {
 }
 
 impl Bridge {
-    fn tell(&self, directory: &Directory, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
+    fn tell(&self, offset: u64, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
         let name = Name {
             name: entry.name,
             inode: entry.fileid,
-            next: directory.offsets.offset(entry.cookie),
+            next: offset,
             mode: entry.kind.map_or(0, convert::type_bits),
         };
         let object = entry.found.as_ref().map(|found| self.found(found));

@@ -1,15 +1,19 @@
 //! A listing's cookies as the kernel can hold them: it takes d_off for signed, servers give any 64 bits.
 //!
-//! A cookie below 2^62 is its own offset, so that telldir(3) and seekdir(3) work over any time. Above, an open directory
-//! numbers the cookies it has told, from 2^62 on; those are good as long as it is open, which is all that POSIX promises.
+//! A cookie below 2^63 - 2^32 is its own offset, so that telldir(3) and seekdir(3) work over any time. Those above are numbered
+//! by the open directory that told them. Bounds: the last [`NUMBERS_MAX`] are remembered, 8 bytes each; a listing in order needs
+//! the last alone, seekdir(3) finds as many.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// The first offset that is a number and not a cookie.
-const NUMBERED: u64 = 1 << 62;
+/// The first offset that is a number and not a cookie. Not lower: half of what ext4 gives is above 2^62.
+const NUMBERED: u64 = (1 << 63) - (1 << 32);
+
+/// Numbered cookies that one open directory remembers.
+const NUMBERS_MAX: usize = 1 << 20;
 
 /// The large cookies that one open directory has told.
 #[derive(Debug, Default)]
@@ -19,38 +23,62 @@ pub(super) struct Offsets {
 
 #[derive(Debug, Default)]
 struct Told {
-    cookies: Vec<u64>,
-    numbers: HashMap<u64, u64>,
+    /// The number of the first that is remembered.
+    first: u64,
+    cookies: VecDeque<u64>,
+    /// The number of the cookie that was told or asked for last: a listing that is read again gives the same numbers.
+    last: Option<u64>,
 }
 
 impl Offsets {
-    /// The offset by which the kernel may come back to `cookie`.
-    pub(super) fn offset(&self, cookie: u64) -> u64 {
+    /// The offset by which the kernel may come back to `cookie`; `None` once 2^32 had to be numbered.
+    pub(super) fn offset(&self, cookie: u64) -> Option<u64> {
         if cookie < NUMBERED {
-            return cookie;
+            return Some(cookie);
         }
-        let mut told = self.told.lock();
-        let Told { cookies, numbers } = &mut *told;
-        *numbers.entry(cookie).or_insert_with(|| {
-            cookies.push(cookie);
-            NUMBERED + cookies.len() as u64 - 1
-        })
+        let told = &mut *self.told.lock();
+        let next = told.last.map_or(told.first, |last| last + 1);
+        let number = if told.cookie(next) == Some(cookie) {
+            next
+        } else {
+            told.add(cookie)
+        };
+        told.last = Some(number);
+        (number < 1 << 32).then(|| NUMBERED + number)
     }
 
     /// The cookie behind an offset.
     ///
     /// # Errors
-    /// EINVAL: this directory never told it.
+    /// EINVAL: this directory never told it, or told too many since.
     pub(super) fn cookie(&self, offset: u64) -> Result<u64, Errno> {
+        let told = &mut *self.told.lock();
         let Some(number) = offset.checked_sub(NUMBERED) else {
+            // The beginning, or a cookie: what is numbered next follows nothing that was numbered before.
+            if offset == 0 {
+                *told = Told::default();
+            }
             return Ok(offset);
         };
-        let told = self.told.lock();
-        usize::try_from(number)
-            .ok()
-            .and_then(|number| told.cookies.get(number))
-            .copied()
-            .ok_or(Errno::INVAL)
+        let cookie = told.cookie(number).ok_or(Errno::INVAL)?;
+        told.last = Some(number);
+        Ok(cookie)
+    }
+}
+
+impl Told {
+    fn cookie(&self, number: u64) -> Option<u64> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.cookies.get(index).copied()
+    }
+
+    fn add(&mut self, cookie: u64) -> u64 {
+        if self.cookies.len() == NUMBERS_MAX {
+            self.cookies.pop_front();
+            self.first += 1;
+        }
+        self.cookies.push_back(cookie);
+        self.first + self.cookies.len() as u64 - 1
     }
 }
 
@@ -62,11 +90,40 @@ mod tests {
     fn cookies_of_any_size_come_back_from_offsets_that_are_positive() {
         let offsets = Offsets::default();
         for cookie in [0, 1, NUMBERED - 1, NUMBERED, 1 << 63, u64::MAX, 1 << 63] {
-            let offset = offsets.offset(cookie);
+            let offset = offsets.offset(cookie).expect("few are numbered");
             assert!(i64::try_from(offset).is_ok());
             assert_eq!(offsets.cookie(offset), Ok(cookie));
         }
-        assert_eq!(offsets.told.lock().cookies.len(), 3, "a cookie is numbered once");
-        assert_eq!(offsets.cookie(NUMBERED + 3), Err(Errno::INVAL));
+        assert_eq!(offsets.cookie(NUMBERED + 4), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_listing_that_is_read_again_takes_no_more_room() {
+        let offsets = Offsets::default();
+        let mut told = Vec::new();
+        for cookie in 1 << 63..(1 << 63) + 100_u64 {
+            told.push(offsets.offset(cookie).expect("few are numbered"));
+        }
+        // The kernel comes back in the middle, as after a buffer that was full.
+        assert_eq!(offsets.cookie(told[49]), Ok((1 << 63) + 49));
+        assert_eq!(offsets.offset((1 << 63) + 50), Some(told[50]));
+        assert_eq!(offsets.told.lock().cookies.len(), 100);
+        assert_eq!(offsets.cookie(0), Ok(0));
+        assert_eq!(offsets.told.lock().cookies.len(), 0, "a new pass numbers anew");
+    }
+
+    #[test]
+    fn the_oldest_number_is_forgotten_when_there_are_too_many() {
+        let offsets = Offsets::default();
+        let first = offsets.offset(u64::MAX).expect("few are numbered");
+        for cookie in (1 << 63)..(1 << 63) + NUMBERS_MAX as u64 - 1 {
+            let _ = offsets.offset(cookie);
+        }
+        assert_eq!(offsets.cookie(first), Ok(u64::MAX), "as many as fit");
+        let _ = offsets.offset(u64::MAX - 1);
+        let last = offsets.offset(u64::MAX - 2).expect("few are numbered");
+        assert_eq!(offsets.cookie(first), Err(Errno::INVAL), "one more");
+        assert_eq!(offsets.cookie(last), Ok(u64::MAX - 2));
+        assert_eq!(offsets.told.lock().cookies.len(), NUMBERS_MAX);
     }
 }

@@ -147,9 +147,11 @@ pub(super) fn client(
         names = Limits {
             names: most,
             missing_names: most / 5,
-            listed_names: most / 5,
             ..names
         };
+    }
+    if let Some(bytes) = settings.memory.listing_bytes {
+        names.listing_bytes = bytes;
     }
     let behaviour = Behaviour {
         cache: settings.cache,

@@ -75,6 +75,8 @@ pub struct MemorySettings {
     pub names: Option<u64>,
     /// `dirty_max=`: bytes that the server has not on stable storage, at most; `None`: the client's default.
     pub dirty_bytes: Option<u64>,
+    /// `listing_max=`: bytes that the names of listed directories take, at most; `None`: the client's default.
+    pub listing_bytes: Option<u64>,
 }
 
 /// Which kinds of lock are kept on this machine alone.

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use curt_policy::{AccessMode, LookupCache, PlusMode, RacyGuard};
+use curt_policy::{AccessMode, ListingMode, LookupCache, PlusMode, RacyGuard};
 use curt_rpc::client::{AddressFamily, Hardness};
 
 use super::settings::{Allow, Atime, LocalLocks, Security, Settings};
@@ -26,6 +26,7 @@ pub fn shown_beside_the_kernel(settings: &Settings) -> String {
     list.cache(settings);
     list.optional("names_max", settings.memory.names);
     list.optional("dirty_max", settings.memory.dirty_bytes);
+    list.optional("listing_max", settings.memory.listing_bytes);
     for word in &settings.kept {
         list.word(word);
     }
@@ -171,6 +172,9 @@ impl List {
             PlusMode::Never => "rdirplus=none",
             PlusMode::Always => "rdirplus=force",
         });
+        if cache.listing == ListingMode::Restart {
+            self.word("readdir=restart");
+        }
     }
 }
 
@@ -187,7 +191,7 @@ mod tests {
             "ro,nosuid,noexec,noatime,sync,nodiratime,allow_root",
             "softerr,softreval,timeo=7,nconnect=4,noresvport,proto=tcp6,port=1,mountport=2,addr=::1,mounthost=m,rsize=8192",
             "noac,nocto,sloppycto=3,noaccesscheck,lookupcache=pos,nonegnamecache,neg_racy_guard=off,nordirplus",
-            "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M",
+            "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M,listing_max=16M,readdir=restart",
         ] {
             let settings = parse(options).unwrap().settings;
             assert_eq!(

@@ -64,6 +64,7 @@ fn opposite(option: &str) -> &'static str {
             }
         }
         "neg_racy_guard" if option.ends_with("auto") => "neg_racy_guard=on",
+        "readdir" if option.ends_with("auto") => "readdir=restart",
         "rw" => "ro",
         "exec" => "noexec",
         "suid" => "nosuid",

@@ -3,10 +3,13 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Moment, Mutation, PlusMode, RacyGuard, Report, ServerClock,
-    ServerTime,
+    AttributeState, CacheOptions, Facts, Freshness, ListingMode, Moment, Mutation, PlusMode, RacyGuard,
+    Report, ServerClock, ServerTime,
     data::{DataLabel, Pages, decide_pages, learn_pages, learn_written},
-    listing::{ListingDecision, ListingView, NAMES_WITHOUT_STAT_MAX, decide_listing},
+    listing::{
+        GoOn, ListingDecision, ListingView, MISSES_MAX, NAMES_WITHOUT_STAT_MAX, decide_going_on,
+        decide_listing, wants_attributes,
+    },
     server_clock::{GUARD_MAX, GUARD_MIN},
 };
 
@@ -226,5 +229,41 @@ fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
             PlusMode::Auto => at_start || names < NAMES_WITHOUT_STAT_MAX,
         };
         assert_eq!(decision == ListingDecision::Plus, wanted);
+    });
+}
+
+#[test]
+fn a_reader_goes_on_where_it_is_unless_it_is_told_to_restart() {
+    let mut restarts = 0;
+    let cases = for_each_case(|case| {
+        let options = CacheOptions {
+            listing: case.pick(&[ListingMode::GoOn, ListingMode::Restart]),
+            ..CacheOptions::default()
+        };
+        let (directory, is_same) = (case.freshness(), case.bool());
+        let is_believed = matches!(directory, Freshness::Confirmed | Freshness::Fresh);
+        let expected = match options.listing {
+            ListingMode::GoOn => GoOn::Here,
+            ListingMode::Restart if !is_same => GoOn::FromTheStart,
+            ListingMode::Restart if is_believed => GoOn::Here,
+            ListingMode::Restart => GoOn::Revalidate,
+        };
+        let decision = decide_going_on(directory, is_same, &options);
+        assert_eq!(decision, expected);
+        restarts += usize::from(decision == GoOn::FromTheStart);
+    });
+    assert_eq!((cases, restarts), (16, 4));
+}
+
+#[test]
+fn names_listed_without_attributes_are_asked_for_with_them_once_sixteen_were_looked_up() {
+    for_each_case(|case| {
+        let options = CacheOptions {
+            plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
+            ..CacheOptions::default()
+        };
+        let misses = case.pick(&[0, MISSES_MAX - 1, MISSES_MAX, u32::MAX]);
+        let expected = options.plus != PlusMode::Never && misses >= MISSES_MAX;
+        assert_eq!(wants_attributes(misses, &options), expected);
     });
 }

@@ -7,7 +7,7 @@ use curt_proto::nfs3::{
 use curt_rpc::client::CallError;
 use curt_xdr::{Decode, DecodeError};
 
-use super::{RESULTS_SMALL, read_results, send};
+use super::{read_results, send};
 use crate::plan::{Answer, Asker, Attributes, ListedName, ListedPage, Wire};
 
 /// READDIR: names of a directory that follow `cookie`, in results of `count` bytes at most. `about` is the directory.
@@ -104,12 +104,14 @@ pub fn readdirplus(
     })
 }
 
-/// What may come back when `count` bytes were asked for: servers have been seen to count less than all of it.
+/// Bytes by which results may exceed what was asked for: knfsd of Linux ends a reply after the entry that goes beyond.
+const EXCESS_MAX: usize = 4096;
+
+/// What may come back when `count` bytes were asked for.
 fn results_max(count: u32) -> usize {
     usize::try_from(count)
         .unwrap_or(usize::MAX)
-        .saturating_mul(2)
-        .saturating_add(RESULTS_SMALL)
+        .saturating_add(EXCESS_MAX)
 }
 
 fn page<'a, E: Decode<'a>>(

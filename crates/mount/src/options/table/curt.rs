@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_policy::{AccessMode, RacyGuard};
+use curt_policy::{AccessMode, ListingMode, RacyGuard};
 
 use super::super::row::Row;
 use super::super::values::{number, one_of, seconds, size};
@@ -58,10 +58,16 @@ pub(super) const ROWS: &[Row] = &[
         "dirfill",
         "directories that answer for their names come in a later version; leave it out",
     ),
-    refused(
-        "readdir",
-        "listings have one way to go on in this version; leave it out",
-    ),
+    valued("readdir", |s, v| {
+        const WORDS: &[(&str, ListingMode)] =
+            &[("auto", ListingMode::GoOn), ("restart", ListingMode::Restart)];
+        s.cache.listing = one_of(v, WORDS)?;
+        Ok(())
+    }),
+    valued("listing_max", |s, v| {
+        s.memory.listing_bytes = Some(size(v, 1 << 20)?);
+        Ok(())
+    }),
     refused("locks", LATER_LOCKS),
     refused("lockhandoff", LATER_LOCKS),
 ];

@@ -1,0 +1,110 @@
+//! A request for what follows in a listing, and those who wait for it.
+//!
+//! Owns the waiting. A reader sends it itself or has it sent ahead; whoever comes first takes what it brought, the others find
+//! that in the sequence. Must not know what is asked.
+
+use std::sync::Arc;
+
+use curt_rpc::client::{Interrupt, Wake};
+use parking_lot::{Condvar, Mutex};
+
+use super::fetch::{Fetched, NotFetched};
+
+/// What the server said.
+pub(super) type Reply = Result<Fetched, NotFetched>;
+
+/// One request under way.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    interrupt: Interrupt,
+    outcome: Mutex<Outcome>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    UnderWay,
+    /// To be taken by the first reader.
+    Here(Box<Reply>),
+    /// Taken, called off, or never came.
+    Over,
+}
+
+impl Ahead {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            interrupt: Interrupt::new(),
+            outcome: Mutex::new(Outcome::UnderWay),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// What calls a request off that is sent ahead.
+    pub(super) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// What it brought can be taken without waiting.
+    pub(super) fn is_near(&self) -> bool {
+        matches!(&*self.outcome.lock(), Outcome::Here(_))
+    }
+
+    /// It brought this.
+    pub(super) fn bring(&self, reply: Box<Reply>) {
+        let mut outcome = self.outcome.lock();
+        if matches!(*outcome, Outcome::UnderWay) {
+            *outcome = Outcome::Here(reply);
+        }
+        drop(outcome);
+        self.changed.notify_all();
+    }
+
+    /// It is over: who waits looks at the sequence again.
+    pub(super) fn end(&self) {
+        let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Over);
+        self.changed.notify_all();
+        drop(former);
+    }
+
+    /// Nobody wants it any more; true if it was under way or had brought something.
+    pub(super) fn call_off(&self) -> bool {
+        self.interrupt.raise();
+        let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Over);
+        self.changed.notify_all();
+        !matches!(former, Outcome::Over)
+    }
+
+    /// Waits for what it brings. `Ok(None)`: another reader took it, or nothing came; `Err`: `interrupt` was raised.
+    pub(super) fn take(self: &Arc<Self>, interrupt: &Interrupt) -> Result<Option<Box<Reply>>, Interrupted> {
+        let waker: Arc<dyn Wake> = Arc::clone(self) as Arc<dyn Wake>;
+        let _registration = interrupt.register(waker);
+        let mut outcome = self.outcome.lock();
+        loop {
+            match std::mem::replace(&mut *outcome, Outcome::UnderWay) {
+                // Others wait on, until what was brought is in the sequence.
+                Outcome::Here(reply) => return Ok(Some(reply)),
+                Outcome::Over => {
+                    *outcome = Outcome::Over;
+                    return Ok(None);
+                }
+                Outcome::UnderWay => {}
+            }
+            if interrupt.is_raised() {
+                return Err(Interrupted);
+            }
+            self.changed.wait(&mut outcome);
+        }
+    }
+}
+
+/// The wait was called off.
+#[derive(Debug)]
+pub(super) struct Interrupted;
+
+impl Wake for Ahead {
+    fn wake(&self) {
+        // Whoever waits has either seen the raised flag or is inside `take` by the time this lock is had.
+        drop(self.outcome.lock());
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,307 @@
+//! Reading on: who asks for what follows, who waits for it, and what its names teach.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    NameLabel, Rights,
+    listing::{self, ListingDecision, SIZE_FIRST_MAX},
+    names::Learned as Said,
+};
+use curt_proto::nfs3::Status;
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use super::{
+    OpenDirectory,
+    ahead::Ahead,
+    chunk::{Chunk, ChunkBuilder},
+    fetch::{Fetched, NotFetched, Requester},
+    sequence::{Appended, Departing, Position, Sequence, ServerPlace},
+};
+use crate::{
+    client::{Asked, Client},
+    errno,
+    inode::Inode,
+    plan::ListedName,
+};
+
+/// What came of reading on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadOn {
+    /// The sequence tells.
+    Look,
+    /// The server refused the cookie.
+    Refused,
+}
+
+/// A request under way: whatever becomes of it, it ends.
+struct Underway<'a> {
+    sequence: &'a Sequence,
+    ahead: Arc<Ahead>,
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.sequence.landed(&self.ahead);
+        self.ahead.end();
+    }
+}
+
+impl Client {
+    /// Reads the names that follow the last ones of `sequence`, or waits for those that were asked for already.
+    pub(super) fn read_on(
+        &self,
+        asked: &Asked,
+        directory: &OpenDirectory,
+        sequence: &Arc<Sequence>,
+    ) -> Result<ReadOn, Errno> {
+        let requester = self.requester(asked, &directory.inode);
+        match self.depart(&directory.inode, sequence) {
+            Departing::Nowhere => Ok(ReadOn::Look),
+            Departing::Broken => Err(Errno::IO),
+            Departing::Join(ahead) => match ahead.take(&asked.interrupt) {
+                Err(_) => Err(Errno::INTR),
+                Ok(None) => Ok(ReadOn::Look),
+                Ok(Some(reply)) => {
+                    let _underway = Underway { sequence, ahead };
+                    self.count(ClientCounter::ListingAheadUsed);
+                    self.take_reply((asked, &requester), sequence, *reply)
+                }
+            },
+            Departing::Go(ahead, place, size) => {
+                let _underway = Underway { sequence, ahead };
+                let reply = self.fetch_patiently(&requester, asked, place, size);
+                self.take_reply((asked, &requester), sequence, reply)
+            }
+        }
+    }
+
+    fn take_reply(
+        &self,
+        (asked, requester): (&Asked, &Requester),
+        sequence: &Arc<Sequence>,
+        reply: Result<Fetched, NotFetched>,
+    ) -> Result<ReadOn, Errno> {
+        match reply {
+            Ok(fetched) => self.take_in(requester, sequence, fetched),
+            Err(NotFetched::Refused(Status::BadCookie | Status::NotSync, _))
+                if sequence.end().cookie != 0 =>
+            {
+                self.count(ClientCounter::ListingBadCookie);
+                Ok(ReadOn::Refused)
+            }
+            Err(NotFetched::Refused(status, sent_at)) => {
+                self.note_refusal(asked, &requester.inode, status, Rights::READ, sent_at);
+                Err(self.refused(&requester.inode, status))
+            }
+            Err(NotFetched::Failed(error)) => Err(errno::of_call(error)),
+            Err(NotFetched::Stuck) => Err(Errno::IO),
+        }
+    }
+
+    /// Has what follows asked for without waiting for it.
+    pub(super) fn ask_ahead(&self, asked: &Asked, inode: &Arc<Inode>, sequence: &Arc<Sequence>) {
+        let Departing::Go(ahead, place, size) = self.depart(inode, sequence) else {
+            return;
+        };
+        let requester = self.requester(asked, inode);
+        let sequence = Arc::downgrade(sequence);
+        self.background.spawn(Box::new(move || {
+            let decision = requester.decide(false);
+            let fetched = requester.fetch(place, size, decision, ahead.interrupt());
+            let is_answer = match &fetched {
+                Ok(fetched) => !fetched.is_without_progress(),
+                Err(NotFetched::Refused(status, _)) => *status != Status::Toosmall,
+                Err(NotFetched::Failed(_) | NotFetched::Stuck) => false,
+            };
+            match fetched {
+                reply if is_answer => ahead.bring(Box::new(reply)),
+                // Whoever wants it asks again, and hears why not.
+                Ok(_) | Err(_) => {
+                    if let Some(sequence) = sequence.upgrade() {
+                        sequence.was_futile(&ahead);
+                    }
+                    ahead.end();
+                }
+            }
+        }));
+    }
+
+    fn requester(&self, asked: &Asked, inode: &Arc<Inode>) -> Requester {
+        Requester {
+            core: Arc::clone(&self.core),
+            inode: Arc::clone(inode),
+            identity: Arc::clone(&asked.identity),
+        }
+    }
+
+    /// Bytes of a reply at most.
+    fn reply_max(&self) -> u32 {
+        let limits = &self.server_limits;
+        let server = limits.listing_preferred.max(limits.read_max);
+        server.min(self.listing_memory.reply_max())
+    }
+
+    fn depart(&self, inode: &Inode, sequence: &Arc<Sequence>) -> Departing {
+        let size = inode.facts().state.facts().map(|known| known.size);
+        sequence.depart(|place, former| {
+            if place.cookie == 0 {
+                listing::first_size(size, self.reply_max())
+            } else {
+                listing::next_size(former, self.reply_max())
+            }
+        })
+    }
+
+    /// Asks, and again in more bytes where those were too few: for as long as the server says so itself, and once if it gives
+    /// neither a name nor the end.
+    fn fetch_patiently(
+        &self,
+        requester: &Requester,
+        asked: &Asked,
+        place: ServerPlace,
+        size: u32,
+    ) -> Result<Fetched, NotFetched> {
+        let most = self.reply_max();
+        let (mut size, mut was_empty) = (size, false);
+        loop {
+            let decision = requester.decide(place.cookie == 0);
+            let larger = listing::next_size(size, most);
+            match requester.fetch(place, size, decision, &asked.interrupt) {
+                Err(NotFetched::Refused(Status::Toosmall, _)) if larger > size => size = larger,
+                Ok(fetched) if fetched.is_without_progress() => {
+                    if was_empty {
+                        tracing::warn!(
+                            cookie = place.cookie,
+                            "the server lists a directory without getting on"
+                        );
+                        return Err(NotFetched::Stuck);
+                    }
+                    (size, was_empty) = (larger, true);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Keeps a reply: its names for the sequence, and their objects where it brought them.
+    fn take_in(
+        &self,
+        requester: &Requester,
+        sequence: &Arc<Sequence>,
+        fetched: Fetched,
+    ) -> Result<ReadOn, Errno> {
+        let inode = &requester.inode;
+        if fetched.plus {
+            self.prime(inode, &fetched);
+        }
+        let fsid = inode.fsid().unwrap_or(0);
+        let mut builder = ChunkBuilder::with_capacity(fetched.page.names.len());
+        for listed in &fetched.page.names {
+            let attributes = listed.attributes.as_ref();
+            let fsid = attributes.map_or(fsid, |attributes| attributes.fsid);
+            let kind = attributes.map(|attributes| attributes.kind);
+            builder.push(
+                &listed.name,
+                self.core.numbering.number(fsid, listed.fileid),
+                kind,
+                listed.cookie,
+            );
+        }
+        let reply = (fetched.page.verifier, fetched.page.end);
+        if sequence.append(builder, reply, (fetched.plus, fetched.size)) == Appended::Loop {
+            tracing::warn!(directory = ?inode, "the server lists a directory in circles: a cookie comes twice, or leads back");
+            return Err(Errno::IO);
+        }
+        if sequence.learn(fetched.learned) {
+            self.count(ClientCounter::ListingTorn);
+        }
+        self.keep_listing(inode, sequence);
+        Ok(ReadOn::Look)
+    }
+
+    /// Learns the names and attributes that READDIRPLUS brought.
+    fn prime(&self, inode: &Arc<Inode>, fetched: &Fetched) {
+        let Some(label) = fetched.label() else { return };
+        let fsid = inode.fsid();
+        let mut primed = 0;
+        for listed in &fetched.page.names {
+            primed += u64::from(self.prime_name((inode, fsid), listed, label, fetched).is_some());
+        }
+        self.core.counters.add(ClientCounter::NamesPrimed, primed);
+    }
+
+    fn prime_name(
+        &self,
+        (inode, fsid): (&Arc<Inode>, Option<u64>),
+        listed: &ListedName,
+        label: NameLabel,
+        fetched: &Fetched,
+    ) -> Option<()> {
+        let (handle, attributes) = (listed.handle.as_ref()?, listed.attributes.as_ref()?);
+        // What is mounted there is not what the directory's file system has there; and no server means another object than the
+        // entry's own.
+        let is_own = Some(attributes.fsid) == fsid && attributes.fileid == listed.fileid;
+        if matches!(&*listed.name, b"." | b"..") || !is_own {
+            return None;
+        }
+        let child = self.core.registry.inode(&self.core, handle);
+        let number = self.core.numbering.number(attributes.fsid, attributes.fileid);
+        if child.attributes().is_some_and(|known| known.fileid != number) {
+            return None;
+        }
+        let _ = child.absorb(attributes, fetched.sent_at);
+        child.facts().stale = false;
+        let _ = self.keep_learned(inode, &listed.name, Some(&child), Said::Positive(label));
+        Some(())
+    }
+
+    /// Keeps a listing for those who list the directory while it does not change.
+    fn keep_listing(&self, inode: &Inode, sequence: &Arc<Sequence>) {
+        let Some((label, ticket)) = sequence.believed() else {
+            return;
+        };
+        let mut facts = inode.facts();
+        // A change of ours does not end the epoch, but its name may be missing in what was read before it.
+        if !facts.state.is_undisturbed(ticket) || facts.contents() != Some(label.epoch) {
+            drop(facts);
+            sequence.tear();
+            return;
+        }
+        let former = facts.kept.directory().keep_listing(sequence);
+        drop(facts);
+        drop(former);
+    }
+
+    /// Names that were listed without attributes are being looked up one by one: those that follow are asked for with them.
+    pub(super) fn ask_for_attributes(
+        &self,
+        asked: &Asked,
+        directory: &OpenDirectory,
+        (sequence, chunk): (&Arc<Sequence>, &Chunk),
+        (cookie, position): (u64, Position),
+    ) {
+        if chunk.has_attributes {
+            return;
+        }
+        let inode = &directory.inode;
+        let size = {
+            let mut facts = inode.facts();
+            let kept = facts.kept.directory();
+            if !listing::wants_attributes(kept.misses, &self.core.options()) {
+                return;
+            }
+            kept.misses = 0;
+            kept.plus_size = listing::next_size(kept.plus_size.max(SIZE_FIRST_MAX / 2), self.reply_max());
+            kept.plus_size
+        };
+        let (verifier, _) = sequence.verifier_and_size(position);
+        let verifier = if cookie == 0 { Default::default() } else { verifier };
+        let place = ServerPlace { cookie, verifier };
+        let requester = self.requester(asked, inode);
+        // Without an answer the names are looked up one by one, as they were.
+        if let Ok(fetched) = requester.fetch(place, size, ListingDecision::Plus, &asked.interrupt) {
+            self.prime(inode, &fetched);
+        }
+    }
+}

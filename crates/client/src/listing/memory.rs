@@ -1,0 +1,170 @@
+//! The memory that listed names take in one mount.
+//!
+//! Owns the bound and the order in which names go: the longest unused first, a reply's worth at a time. What a reader is at
+//! is kept by the reader as well and counts until it lets go of it. The lock here is never held while another is taken.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use curt_trace::{ClientCounter, ClientCounters};
+use parking_lot::Mutex;
+
+use super::sequence::Sequence;
+
+/// A reply's names take at most this part of the bound, so that several readers have room.
+const PARTS: u64 = 8;
+
+/// Of the bound, this part at most is for listings that cannot be read again piece by piece.
+const PINNED_PARTS: u64 = 4;
+
+/// The bound, and what is kept under it.
+pub(crate) struct ListingMemory {
+    limit: u64,
+    used: AtomicU64,
+    pinned: AtomicU64,
+    /// Counts uses; what was used later has the larger number.
+    uses: AtomicU64,
+    ages: Mutex<VecDeque<Aged>>,
+    counters: Arc<ClientCounters>,
+}
+
+/// A reply's worth of names, by when it was used when it was put into the line.
+struct Aged {
+    sequence: Weak<Sequence>,
+    place: usize,
+    used_at: u64,
+}
+
+/// Bytes that count until this is dropped.
+pub(crate) struct Charge {
+    memory: Arc<ListingMemory>,
+    bytes: u64,
+    is_pinned: bool,
+}
+
+impl ListingMemory {
+    /// At most `limit` bytes.
+    pub(crate) fn new(limit: u64, counters: Arc<ClientCounters>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            used: AtomicU64::new(0),
+            pinned: AtomicU64::new(0),
+            uses: AtomicU64::new(0),
+            ages: Mutex::default(),
+            counters,
+        })
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Bytes that a reply should have at most.
+    pub(crate) fn reply_max(&self) -> u32 {
+        u32::try_from(self.limit / PARTS).unwrap_or(u32::MAX)
+    }
+
+    /// Something is used now.
+    pub(crate) fn next_use(&self) -> u64 {
+        self.uses.fetch_add(1, Relaxed)
+    }
+
+    /// Bytes are in use from now on, whatever the bound.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Charge {
+        self.used.fetch_add(bytes, Relaxed);
+        Charge {
+            memory: Arc::clone(self),
+            bytes,
+            is_pinned: false,
+        }
+    }
+
+    /// Bytes are to be used, if the bound has so many; nothing goes for them before [`Self::shrink`].
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        (bytes <= self.limit).then(|| self.charge(bytes))
+    }
+
+    /// Bytes that are in use already shall not go. `None` if too many may not.
+    pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        let pinned = self.pinned.fetch_add(bytes, Relaxed) + bytes;
+        let charge = Charge {
+            memory: Arc::clone(self),
+            bytes,
+            is_pinned: true,
+        };
+        (pinned <= self.limit / PINNED_PARTS).then_some(charge)
+    }
+
+    /// A reply's names were added to `sequence`: it takes its place in the line, and what is over the bound goes.
+    pub(crate) fn added(&self, sequence: &Arc<Sequence>, place: usize, used_at: u64) {
+        let sequence = Arc::downgrade(sequence);
+        self.ages.lock().push_back(Aged {
+            sequence,
+            place,
+            used_at,
+        });
+        self.shrink();
+    }
+
+    /// Lets the oldest go until the bound holds.
+    pub(crate) fn shrink(&self) {
+        // Each is looked at twice at most: once to see that it was used since.
+        let mut looks = self.ages.lock().len() * 2;
+        while self.used() > self.limit && looks > 0 {
+            looks -= 1;
+            let Some(oldest) = self.ages.lock().pop_front() else {
+                return;
+            };
+            let Some(sequence) = oldest.sequence.upgrade() else {
+                continue;
+            };
+            match sequence.evict(oldest.place, oldest.used_at) {
+                Ok(gone) => {
+                    self.counters
+                        .add(ClientCounter::ListingEvicted, u64::from(gone.is_some()));
+                    drop(gone);
+                }
+                Err(used_at) => self.ages.lock().push_back(Aged { used_at, ..oldest }),
+            }
+        }
+    }
+}
+
+impl Charge {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let counter = if self.is_pinned {
+            &self.memory.pinned
+        } else {
+            &self.memory.used
+        };
+        counter.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl fmt::Debug for ListingMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListingMemory")
+            .field("limit", &self.limit)
+            .field("used", &self.used)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Charge").field(&self.bytes).finish()
+    }
+}

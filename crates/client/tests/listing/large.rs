@@ -1,0 +1,290 @@
+//! Half a million names: requests, memory, and what changes meanwhile.
+
+use std::collections::HashSet;
+
+use curt_client::{Behaviour, Errno, Limits, Listener, threads::Threads};
+use curt_policy::{CacheOptions, ListingMode, PlusMode};
+use curt_trace::ClientCounter;
+use std::sync::Arc;
+
+use crate::server::{Cookies, Lie, Script, Scripted, list, me, mount, mount_in, name, read_from};
+
+const COUNT: u64 = 500_000;
+const LISTING_BYTES: u64 = 64 << 20;
+
+fn with_listing_bytes(listing_bytes: u64) -> Behaviour {
+    Behaviour {
+        limits: Limits {
+            listing_bytes,
+            ..Limits::default()
+        },
+        ..Behaviour::default()
+    }
+}
+
+fn script(count: u64) -> Script {
+    Script {
+        count,
+        ..Script::default()
+    }
+}
+
+#[test]
+fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
+    let server = Scripted::new(script(COUNT));
+    let client = mount(&server, &Behaviour::default());
+    let open = client.opendir(&me(), client.root()).unwrap();
+    client
+        .readdir(&me(), &open, 0, false, &mut |_| Listener::Full)
+        .unwrap();
+    let mut asked = server.asked();
+    assert_eq!(asked.len(), 1, "the first name takes one request");
+    let mut next = 0;
+    read_from(&client, &open, 0, 100, &mut |entry| {
+        assert_eq!(entry.name, name(next).as_bytes());
+        next += 1;
+    })
+    .unwrap();
+    assert_eq!(next, COUNT);
+    asked.extend(server.asked());
+    println!("{} requests, {} MiB", asked.len(), client.listing_bytes() >> 20);
+    assert!(asked.len() <= 40, "{}", asked.len());
+    assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
+    assert_eq!(asked[0].count, 8 * 1024);
+    assert_eq!(asked.iter().map(|asked| asked.count).max(), Some(1 << 20));
+    assert!(client.listing_bytes() <= LISTING_BYTES);
+    // Nobody asked about any name: a thousand or so came with attributes.
+    let plus: Vec<_> = asked.iter().map(|asked| asked.plus).collect();
+    assert!(
+        plus[0] && plus.is_sorted_by(|a, b| a >= b) && !plus[7],
+        "{plus:?}"
+    );
+}
+
+#[test]
+fn a_directory_that_changes_all_the_time_takes_as_many_requests_as_one_that_does_not() {
+    let mut numbers = Vec::new();
+    for is_changing in [false, true] {
+        let server = Scripted::new(Script {
+            is_changing,
+            ..script(100_000)
+        });
+        let client = mount(&server, &Behaviour::default());
+        assert_eq!(list(&client), (Ok(()), 100_000, 0));
+        let asked = server.asked();
+        assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
+        let torn = client.counters().events.value(ClientCounter::ListingTorn);
+        assert_eq!(torn, u64::from(is_changing));
+        numbers.push(asked.len());
+    }
+    assert_eq!(numbers[0], numbers[1]);
+}
+
+#[test]
+fn readdir_restart_begins_again_whenever_the_directory_changed() {
+    let restart = |is_changing| {
+        let server = Scripted::new(Script {
+            is_changing,
+            ..script(20_000)
+        });
+        let behaviour = Behaviour {
+            cache: CacheOptions {
+                listing: ListingMode::Restart,
+                ..CacheOptions::default()
+            },
+            ..Behaviour::default()
+        };
+        let client = mount(&server, &behaviour);
+        assert_eq!(list(&client), (Ok(()), 20_000, 0));
+        let asked = server.asked();
+        (
+            asked.iter().filter(|asked| asked.cookie == 0).count(),
+            asked.len(),
+        )
+    };
+    let (idle, changing) = (restart(false), restart(true));
+    assert_eq!(idle.0, 1);
+    assert!(changing.0 > 10 && changing.1 > 10 * idle.1, "{changing:?}");
+}
+
+#[test]
+fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
+    let server = Scripted::new(Script {
+        lie: Lie::BadCookie {
+            from: 400_000,
+            times: 1,
+        },
+        ..script(COUNT)
+    });
+    let client = mount(&server, &Behaviour::default());
+    assert_eq!(list(&client), (Ok(()), 500_000, 0));
+    let asked = server.asked();
+    assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 2);
+    let counters = client.counters().events;
+    assert_eq!(counters.value(ClientCounter::ListingRestart), 1);
+    let left_out = counters.value(ClientCounter::ListingSuppressed);
+    assert!((400_000..=430_000).contains(&left_out), "{left_out}");
+    assert!(client.listing_bytes() <= LISTING_BYTES);
+}
+
+#[test]
+fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
+    let server = Scripted::new(Script {
+        lie: Lie::BadCookie {
+            from: 400_000,
+            times: 1,
+        },
+        ..script(COUNT)
+    });
+    let client = mount(&server, &with_listing_bytes(4 << 20));
+    let (result, told, twice) = list(&client);
+    assert_eq!((result, twice), (Err(Errno::IO), 0));
+    assert!(told > 400_000, "{told}");
+    assert_eq!(client.counters().events.value(ClientCounter::ListingRestart), 0);
+}
+
+#[test]
+fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
+    let limit = 4 << 20;
+    let server = Scripted::new(script(200_000));
+    let client = mount(&server, &with_listing_bytes(limit));
+    for _ in 0..2 {
+        let open = client.opendir(&me(), client.root()).unwrap();
+        let (mut seen, mut most) = (HashSet::new(), 0);
+        read_from(&client, &open, 0, 1000, &mut |entry| {
+            assert!(seen.insert(entry.cookie), "told twice");
+            most = most.max(client.listing_bytes());
+        })
+        .unwrap();
+        assert_eq!(seen.len(), 200_000);
+        // One reply is being read while another comes.
+        assert!(most <= limit + limit / 8, "{most}");
+        let asked = server.asked();
+        assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
+    }
+    assert!(client.counters().events.value(ClientCounter::ListingEvicted) > 0);
+}
+
+#[test]
+fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
+    let server = Scripted::new(script(20_000));
+    let client = mount(&server, &with_listing_bytes(1 << 20));
+    // All of it is kept, another reader begins, and then its names have to make room.
+    assert_eq!(list(&client), (Ok(()), 20_000, 0));
+    let reader = client.opendir(&me(), client.root()).unwrap();
+    let (mut told, mut cookie) = (Vec::new(), 0);
+    let some = |cookie: &mut u64, told: &mut Vec<u64>| {
+        let room = told.len() + 500;
+        client
+            .readdir(&me(), &reader, *cookie, false, &mut |entry| {
+                if told.len() == room {
+                    return Listener::Full;
+                }
+                *cookie = entry.cookie;
+                told.push(entry.cookie);
+                Listener::Took
+            })
+            .unwrap();
+    };
+    some(&mut cookie, &mut told);
+    let others: Vec<_> = (0..4)
+        .map(|_| client.opendir(&me(), client.root()).unwrap())
+        .collect();
+    for other in &others {
+        // From a place that nobody knows, so that nothing is shared.
+        read_from(&client, other, Cookies::Small.cookie(5), 1000, &mut |_| {}).unwrap();
+    }
+    server.asked();
+    loop {
+        let before = told.len();
+        some(&mut cookie, &mut told);
+        if told.len() == before {
+            break;
+        }
+    }
+    assert_eq!(
+        told,
+        (0..20_000)
+            .map(|index| Cookies::Small.cookie(index))
+            .collect::<Vec<_>>()
+    );
+    assert!(server.asked().iter().all(|asked| asked.cookie != 0));
+}
+
+#[test]
+fn what_is_asked_ahead_is_used_and_called_off_at_close() {
+    let server = Scripted::new(script(100_000));
+    let client = mount_in(&server, &Behaviour::default(), Arc::new(Threads::new(2)));
+    assert_eq!(list(&client), (Ok(()), 100_000, 0));
+    let used = client.counters().events.value(ClientCounter::ListingAheadUsed);
+    assert!(used > 3, "{used}");
+    let asked = server.asked();
+    assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
+    let cookies: HashSet<u64> = asked.iter().map(|asked| asked.cookie).collect();
+    assert_eq!(cookies.len(), asked.len(), "no place is asked for twice");
+}
+
+#[test]
+fn two_readers_of_one_directory_share_what_is_asked() {
+    let server = Scripted::new(script(50_000));
+    let client = mount_in(&server, &Behaviour::default(), Arc::new(Threads::new(2)));
+    let first = client.opendir(&me(), client.root()).unwrap();
+    client
+        .readdir(&me(), &first, 0, false, &mut |_| Listener::Full)
+        .unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert_eq!(list(&client), (Ok(()), 50_000, 0)));
+        }
+    });
+    let asked = server.asked();
+    let cookies: HashSet<u64> = asked.iter().map(|asked| asked.cookie).collect();
+    assert_eq!(cookies.len(), asked.len(), "no place is asked for twice");
+}
+
+#[test]
+fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
+    let server = Scripted::new(script(20_000));
+    let plain = CacheOptions {
+        plus: PlusMode::Never,
+        ..CacheOptions::default()
+    };
+    let client = mount(
+        &server,
+        &Behaviour {
+            cache: plain,
+            ..Behaviour::default()
+        },
+    );
+    assert_eq!(list(&client).1, 20_000);
+    assert!(server.asked().iter().all(|asked| !asked.plus));
+    client.set_options(CacheOptions::default());
+    let open = client.opendir(&me(), client.root()).unwrap();
+    let mut cookie = 0;
+    loop {
+        let mut names = Vec::new();
+        client
+            .readdir(&me(), &open, cookie, false, &mut |entry| {
+                if names.len() == 100 {
+                    return Listener::Full;
+                }
+                names.push(entry.name.to_vec());
+                cookie = entry.cookie;
+                Listener::Took
+            })
+            .unwrap();
+        if names.is_empty() {
+            break;
+        }
+        for name in names {
+            client.lookup(&me(), client.root(), &name).unwrap();
+        }
+    }
+    let asked = server.asked();
+    assert!(
+        !asked.is_empty() && asked.iter().all(|asked| asked.plus),
+        "{asked:?}"
+    );
+    let requests = server.lookups() + asked.len() as u64;
+    assert!(requests < 1500, "{requests} for 20,000 names");
+}

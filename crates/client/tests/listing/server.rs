@@ -1,0 +1,407 @@
+//! A server that is a function: one directory of any number of names, told as a test wants them told, lies included.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use curt_client::{
+    Background, Behaviour, Caller, Client, Clock, DirEntry, Environment, Errno, Listener, MountedRoot,
+    OpenDirectory, Task,
+    caller::Security,
+    plan::{PathLimits, ServerLimits, Wire},
+};
+use curt_proto::nfs3::{FileHandle, Procedure, Status};
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use parking_lot::Mutex;
+
+/// Bytes of the largest reply that the server gives.
+pub(crate) const REPLY_MAX: u32 = 1 << 20;
+
+/// The directory's number; its names' are their index and [`FIRST_FILE`].
+pub(crate) const DIRECTORY: u64 = 1;
+pub(crate) const FIRST_FILE: u64 = 1000;
+
+/// What is wrong with the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lie {
+    #[default]
+    None,
+    /// It refuses the cookie of every name from this on, so many times.
+    BadCookie { from: u64, times: u64 },
+    /// A name has the cookie of the one before it.
+    DuplicateCookie { at: u64 },
+    /// Behind this name it goes on with the first.
+    Circle { at: u64 },
+    /// Behind this name it says nothing, not even that there is no more.
+    Silence { at: u64 },
+    /// It wants at least so many bytes to be asked for.
+    Toosmall { below: u32 },
+    /// It says nothing to who asks for less.
+    EmptyBelow { below: u32 },
+    /// One name is this.
+    Name { at: u64, name: &'static [u8] },
+    /// Names come with the attributes of the next.
+    OthersAttributes,
+    /// It gives so many bytes more than were asked for.
+    Excess { bytes: usize },
+    /// The directory is gone when this name is asked for.
+    Removed { at: u64 },
+}
+
+/// How cookies are made of the indices of names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cookies {
+    #[default]
+    Small,
+    /// In no order.
+    Scattered,
+    /// Beyond what is positive.
+    Huge,
+}
+
+/// One READDIR or READDIRPLUS as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) cookie: u64,
+    pub(crate) count: u32,
+    pub(crate) plus: bool,
+}
+
+/// What the server is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Script {
+    pub(crate) count: u64,
+    pub(crate) lie: Lie,
+    pub(crate) cookies: Cookies,
+    /// Each reply is another state of the directory, as if somebody made a file before each.
+    pub(crate) is_changing: bool,
+    /// Each reply has another verifier, and each cookie has to come with its own.
+    pub(crate) verifiers_differ: bool,
+}
+
+pub(crate) struct Scripted {
+    script: Script,
+    asked: Mutex<Vec<Asked>>,
+    lookups: AtomicU64,
+    refused: AtomicU64,
+    changes: AtomicU64,
+}
+
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The inverse of [`SCATTER`] modulo 2^64.
+const GATHER: u64 = 0xf1de_83e1_9937_733d;
+
+impl Cookies {
+    /// Where the name behind `index` is.
+    pub(crate) fn cookie(self, index: u64) -> u64 {
+        match self {
+            Self::Small => index + 3,
+            Self::Scattered => (index + 1).wrapping_mul(SCATTER),
+            Self::Huge => (1 << 63) + index,
+        }
+    }
+
+    /// How many names come before what `cookie` leads to.
+    fn position(self, cookie: u64) -> u64 {
+        match (self, cookie) {
+            (_, 0) => 0,
+            (Self::Small, _) => cookie - 2,
+            (Self::Scattered, _) => cookie.wrapping_mul(GATHER),
+            (Self::Huge, _) => cookie - (1 << 63) + 1,
+        }
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+pub(crate) fn name(index: u64) -> String {
+    format!("{index:012}")
+}
+
+fn opaque(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend(u32::try_from(bytes.len()).unwrap().to_be_bytes());
+    out.extend(bytes);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+impl Scripted {
+    pub(crate) fn new(script: Script) -> Arc<Self> {
+        assert_eq!(SCATTER.wrapping_mul(GATHER), 1);
+        Arc::new(Self {
+            script,
+            asked: Mutex::default(),
+            lookups: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// What listings asked so far, taken away.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+
+    pub(crate) fn lookups(&self) -> u64 {
+        self.lookups.load(Relaxed)
+    }
+
+    fn fattr(&self, fileid: u64) -> Vec<u8> {
+        let is_directory = fileid == DIRECTORY;
+        let mut out = words(&[if is_directory { 2 } else { 1 }, 0o755, 1, 1000, 1000]);
+        let size = if is_directory {
+            self.script.count * 24
+        } else {
+            fileid
+        };
+        for value in [size, 4096, 0, 7, fileid] {
+            out.extend(value.to_be_bytes());
+        }
+        let changes = if is_directory {
+            self.changes.load(Relaxed)
+        } else {
+            0
+        };
+        let changed = u32::try_from(changes).unwrap();
+        out.extend(words(&[
+            1_700_000_001,
+            5,
+            1_700_000_002,
+            6 + changed,
+            1_700_000_003,
+            7 + changed,
+        ]));
+        out
+    }
+
+    fn verifier(&self, index: u64) -> [u8; 8] {
+        if self.script.verifiers_differ {
+            (index + 77).to_be_bytes()
+        } else {
+            [0; 8]
+        }
+    }
+
+    fn failure(&self, status: Status) -> Vec<u8> {
+        let mut out = words(&[status.number(), 1]);
+        out.extend(self.fattr(DIRECTORY));
+        out
+    }
+
+    fn list(&self, arguments: &[u8], plus: bool) -> Vec<u8> {
+        let word = |at: usize| u64::from_be_bytes(arguments[at..at + 8].try_into().unwrap());
+        let (cookie, verifier) = (word(12), word(20));
+        let counts = &arguments[arguments.len() - 4..];
+        let count = u32::from_be_bytes(counts.try_into().unwrap());
+        self.asked.lock().push(Asked { cookie, count, plus });
+        let script = self.script;
+        if script.is_changing {
+            self.changes.fetch_add(1, Relaxed);
+        }
+        let first = script.cookies.position(cookie);
+        match script.lie {
+            Lie::BadCookie { from, times }
+                if cookie != 0 && first > from && self.refused.fetch_add(1, Relaxed) < times =>
+            {
+                return self.failure(Status::BadCookie);
+            }
+            Lie::Toosmall { below } if count < below => return self.failure(Status::Toosmall),
+            Lie::Removed { at } if first > at => return words(&[Status::Stale.number(), 0]),
+            _ => {}
+        }
+        if script.verifiers_differ && cookie != 0 && verifier.to_be_bytes() != self.verifier(first - 1) {
+            return self.failure(Status::BadCookie);
+        }
+        self.names(first, count, plus)
+    }
+
+    fn names(&self, first: u64, count: u32, plus: bool) -> Vec<u8> {
+        let lie = self.script.lie;
+        let limit = match lie {
+            Lie::Excess { bytes } => count as usize + bytes,
+            _ => count.min(REPLY_MAX) as usize,
+        };
+        let is_mute = matches!(lie, Lie::Silence { at } if first > at)
+            || matches!(lie, Lie::EmptyBelow { below } if count < below);
+        let (mut entries, mut index) = (Vec::new(), first);
+        // Status, attributes, verifier.
+        let head = 4 + 4 + 84 + 8;
+        let end = if is_mute { first } else { self.script.count };
+        while index < end {
+            let entry = self.entry(index, plus, 0);
+            if head + entries.len() + entry.len() + 8 > limit {
+                break;
+            }
+            entries.extend(entry);
+            index += 1;
+        }
+        if let Lie::Excess { .. } = lie
+            && index < end
+        {
+            // To the byte, by a longer last name.
+            let more = limit - (head + entries.len() + 8);
+            entries.truncate(entries.len() - self.entry(index - 1, plus, 0).len());
+            entries.extend(self.entry(index - 1, plus, more));
+        }
+        let mut out = words(&[0, 1]);
+        out.extend(self.fattr(DIRECTORY));
+        out.extend(self.verifier(index.saturating_sub(1)));
+        out.extend(entries);
+        out.extend(words(&[0, u32::from(index == self.script.count)]));
+        out
+    }
+
+    /// An entry, its name longer by `more` bytes than it should be.
+    fn entry(&self, index: u64, plus: bool, more: usize) -> Vec<u8> {
+        let Script { lie, cookies, .. } = self.script;
+        let mut out = words(&[1]);
+        out.extend((FIRST_FILE + index).to_be_bytes());
+        match lie {
+            Lie::Name { at, name } if at == index => opaque(name, &mut out),
+            _ => opaque((name(index) + &"x".repeat(more)).as_bytes(), &mut out),
+        }
+        let cookie = match lie {
+            Lie::DuplicateCookie { at } if at == index => cookies.cookie(index - 1),
+            Lie::Circle { at } if at <= index => cookies.cookie(index - at),
+            _ => cookies.cookie(index),
+        };
+        out.extend(cookie.to_be_bytes());
+        if plus {
+            let whose = FIRST_FILE + index + u64::from(lie == Lie::OthersAttributes);
+            out.extend(words(&[1]));
+            out.extend(self.fattr(whose));
+            out.extend(words(&[1]));
+            opaque(&(FIRST_FILE + index).to_be_bytes(), &mut out);
+        }
+        out
+    }
+
+    fn lookup(&self, arguments: &[u8]) -> Vec<u8> {
+        self.lookups.fetch_add(1, Relaxed);
+        let index: u64 = std::str::from_utf8(&arguments[16..28]).unwrap().parse().unwrap();
+        let mut out = words(&[0]);
+        opaque(&(FIRST_FILE + index).to_be_bytes(), &mut out);
+        out.extend(words(&[1]));
+        out.extend(self.fattr(FIRST_FILE + index));
+        out.extend(words(&[1]));
+        out.extend(self.fattr(DIRECTORY));
+        out
+    }
+}
+
+impl Transport for Scripted {
+    fn call(&self, request: &Request<'_>, _: &Interrupt) -> Result<Reply, CallError> {
+        let mut arguments = Vec::new();
+        curt_xdr::Encode::encode(request.arguments, &mut arguments);
+        let fileid = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
+        let results = match Procedure::from_number(request.procedure).unwrap() {
+            Procedure::Getattr => [words(&[0]), self.fattr(fileid)].concat(),
+            Procedure::Access => [words(&[0, 1]), self.fattr(fileid), words(&[0x1f])].concat(),
+            Procedure::Lookup => self.lookup(&arguments),
+            Procedure::Readdir => self.list(&arguments, false),
+            Procedure::ReaddirPlus => self.list(&arguments, true),
+            other => panic!("{other:?} is not asked"),
+        };
+        if results.len() > request.results_max {
+            return Err(CallError::Malformed(curt_xdr::DecodeError::Short));
+        }
+        Ok(Reply::from_results(results))
+    }
+}
+
+#[derive(Debug)]
+struct Ticking(Instant, AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Instant {
+        self.0 + Duration::from_micros(self.1.fetch_add(1, Relaxed))
+    }
+
+    fn pause(&self, _: Duration, _: &Interrupt) {}
+}
+
+#[derive(Debug)]
+struct Inline;
+
+impl Background for Inline {
+    fn spawn(&self, task: Task) {
+        task();
+    }
+
+    fn spawn_after(&self, _: Duration, _: Task) {}
+}
+
+/// A client of this server.
+pub(crate) fn mount(server: &Arc<Scripted>, behaviour: &Behaviour) -> Client {
+    mount_in(server, behaviour, Arc::new(Inline))
+}
+
+pub(crate) fn mount_in(
+    server: &Arc<Scripted>,
+    behaviour: &Behaviour,
+    background: Arc<dyn Background>,
+) -> Client {
+    let clock: Arc<dyn Clock> = Arc::new(Ticking(Instant::now(), AtomicU64::new(0)));
+    let wire = Arc::new(Wire::new(server.clone(), Arc::clone(&clock)));
+    let root = MountedRoot {
+        handle: FileHandle::new(&DIRECTORY.to_be_bytes()).unwrap(),
+        limits: ServerLimits {
+            read_max: REPLY_MAX,
+            ..ServerLimits::default()
+        },
+        path_limits: PathLimits::default(),
+    };
+    let environment = Environment {
+        clock,
+        background,
+        observer: None,
+    };
+    Client::new(&root, wire, Security::sys(), behaviour, &environment).unwrap()
+}
+
+pub(crate) fn me() -> Caller {
+    Caller::new(0, 0, &[])
+}
+
+/// Reads from `cookie` on, `room` names at a time as a kernel does, until there are no more. Calls `told` with each name's index and cookie.
+pub(crate) fn read_from(
+    client: &Client,
+    open: &OpenDirectory,
+    cookie: u64,
+    room: usize,
+    told: &mut dyn FnMut(&DirEntry<'_>),
+) -> Result<(), Errno> {
+    let mut cookie = cookie;
+    loop {
+        let mut count = 0;
+        client.readdir(&me(), open, cookie, false, &mut |entry| {
+            if count == room {
+                return Listener::Full;
+            }
+            count += 1;
+            cookie = entry.cookie;
+            told(entry);
+            Listener::Took
+        })?;
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Lists all; how many names were told, how many of them twice.
+pub(crate) fn list(client: &Client) -> (Result<(), Errno>, usize, usize) {
+    let open = client.opendir(&me(), client.root()).unwrap();
+    let mut seen = HashSet::new();
+    let mut twice = 0;
+    let result = read_from(client, &open, 0, 100, &mut |entry| {
+        twice += usize::from(!seen.insert(entry.name.to_vec()));
+    });
+    (result, seen.len(), twice)
+}
