@@ -26,7 +26,8 @@ pub use dispatch::{NfsService, Setup, SetupError};
 pub use exports::{
     Client, ClientError, ClientKind, Difference, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, Entry,
     ExportClient, ExportDefinition, ExportRules, Fate, Flavor, Fsid, MountPoint, NameService, Network,
-    Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, read_exports,
+    Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, explain,
+    read_exports,
 };
 pub use loopback::{Loopback, Moment};
 pub use record_bounds::record_bounds;

@@ -6,6 +6,7 @@
 //! is known by its generation. It must not know requests or procedures.
 
 mod clients;
+mod explain;
 mod files;
 mod groups;
 mod names;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use curt_vfs::Vfs;
 
 pub use clients::{Client, ClientError, ClientKind, Network};
+pub use explain::{Explanation, explain};
 pub use files::{EXPORTS_DIRECTORY, EXPORTS_FILE, read_exports};
 pub(crate) use groups::Managed;
 pub use names::{NameService, SystemNames};

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use service::{NameService, SystemNames};
+pub(super) use service::{checked_name, is_member};
 
 /// How long an answer is believed.
 const REFRESH: Duration = Duration::from_secs(60);

@@ -47,14 +47,14 @@ impl NameService for SystemNames {
 
 /// The name of a machine, in lower case and without a last dot: only if the name, asked for its addresses, has this one. Who
 /// runs the reverse zone of an address can give it any name.
-pub(super) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<String> {
+pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<String> {
     let name = service.name(address)?;
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     service.addresses(&name).contains(&address).then_some(name)
 }
 
 /// Whether a netgroup has a machine by its name, by the first part of its name, or by its address.
-pub(super) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> bool {
+pub(in crate::exports) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> bool {
     let name = checked_name(service, address);
     let short = name.as_deref().and_then(|name| name.split_once('.'));
     let candidates = [
