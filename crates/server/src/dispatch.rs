@@ -10,6 +10,7 @@ use curt_trace::{ServerCounter, ServerCounters};
 
 use crate::exports::{Difference, ExportDefinition, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
+use crate::grants::AllGrants;
 use crate::mount3::Clients;
 use crate::reply_cache::{self, Bounds, ReplyCache};
 use crate::request::Request;
@@ -62,6 +63,7 @@ pub struct NfsService {
     pub(crate) clients: Clients,
     pub(crate) counters: Arc<ServerCounters>,
     replies: ReplyCache,
+    pub(crate) grants: AllGrants,
 }
 
 impl NfsService {
@@ -91,6 +93,7 @@ impl NfsService {
             clients: Clients::default(),
             counters,
             replies: ReplyCache::new(Bounds::default(), random()?),
+            grants: AllGrants::default(),
         };
         service.replace_exports(exports)?;
         Ok(service)
@@ -104,7 +107,9 @@ impl NfsService {
     /// # Errors
     /// [`SetupError`].
     pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<Difference, SetupError> {
-        self.exports.replace(&self.state, exports)
+        let difference = self.exports.replace(&self.state, exports)?;
+        self.grants.forget(self.exports.generation());
+        Ok(difference)
     }
 
     /// From now on a user's groups are those that this machine knows, whatever its credential says: AUTH_SYS has room for

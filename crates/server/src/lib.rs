@@ -9,6 +9,8 @@ mod attributes;
 mod dispatch;
 mod exports;
 mod file_handle;
+mod granting;
+mod grants;
 mod identity;
 mod loopback;
 mod mount3;

@@ -1,7 +1,6 @@
 //! One call in work: from a handle to the file it stands for and the caller it is asked for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData};
 use curt_rpc::auth::Auth;
@@ -11,12 +10,9 @@ use rustix::io::Errno;
 
 use crate::attributes::{before_to_wire, to_wire};
 use crate::dispatch::NfsService;
-use crate::exports::{CredentialFlavor, Decided, Export, ExportRules, Managed, subtree};
-use crate::file_handle::{ExportId, FileSystemId, Signed};
-use crate::identity::Identity;
-
-/// How long a call waits for a name service before it is told to come back (`NFS3ERR_JUKEBOX`).
-pub(crate) const NAMES_TIME: Duration = Duration::from_secs(5);
+use crate::exports::{Export, ExportRules};
+use crate::file_handle::Signed;
+use crate::grants::Grant;
 
 /// Why a call ends before its procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,75 +43,6 @@ pub(crate) struct Request<'r, 'c> {
 }
 
 impl<'r> Request<'r, '_> {
-    /// What a handle stands for, for this caller.
-    pub(crate) fn resolve(&self, handle: &FileHandle) -> Result<Target<'r>, Refusal> {
-        self.target(self.service.key.verify(handle)?)
-    }
-
-    /// What a handle of ours stands for, for this caller.
-    pub(crate) fn target(&self, signed: Signed) -> Result<Target<'r>, Refusal> {
-        let Signed {
-            export,
-            file_system,
-            node,
-            parent,
-        } = signed;
-        let (export, rules) = self.decide((export, file_system))?;
-        let identity = self.identity(&rules)?;
-        if rules.subtree_check {
-            subtree::check(
-                (&*export.vfs, &export.places),
-                &identity.caller(),
-                &node,
-                parent.as_ref(),
-            )?;
-        }
-        Ok(Target {
-            service: self.service,
-            export,
-            node,
-            parent,
-            identity,
-            rules,
-        })
-    }
-
-    /// Who the caller is by an export's rules.
-    fn identity(&self, rules: &ExportRules) -> Result<Identity, Refusal> {
-        let sent = Identity::of(self.credential, rules)
-            .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
-        let Some(uid) = Identity::managed_uid(self.credential, rules) else {
-            return Ok(sent);
-        };
-        let exports = &self.service.exports;
-        let deadline = Instant::now() + NAMES_TIME;
-        loop {
-            match exports.groups_of(uid) {
-                Managed::AsSent => return Ok(sent),
-                Managed::Groups(groups) => return Ok(sent.with_groups(groups, rules)),
-                // As for names of clients.
-                Managed::Unknown(question) if exports.names().wait(&question, deadline) => {}
-                Managed::Unknown(_) => return Err(Status::Jukebox.into()),
-            }
-        }
-    }
-
-    /// The export that a handle is of and the rules for this caller.
-    fn decide(&self, handle: (ExportId, FileSystemId)) -> Result<(Arc<Export>, ExportRules), Refusal> {
-        let exports = &self.service.exports;
-        let flavor = CredentialFlavor::of(self.credential);
-        let deadline = Instant::now() + NAMES_TIME;
-        loop {
-            match exports.current().decide(self.context.peer(), flavor, handle) {
-                Decided::Open(export, rules) => return Ok((export, rules)),
-                Decided::Refused(refusal) => return Err(refusal),
-                // Waiting holds nothing, but others of this connection wait as well.
-                Decided::Unknown(question) if exports.names().wait(&question, deadline) => {}
-                Decided::Unknown(_) => return Err(Status::Jukebox.into()),
-            }
-        }
-    }
-
     /// To be called before an operation on `target` that may wait for a disk: others then read the connection on.
     pub(crate) fn may_wait(&mut self, target: &Target<'_>) {
         if target.vfs().may_wait() {
@@ -125,17 +52,17 @@ impl<'r> Request<'r, '_> {
 
     /// What two handles of one call stand for, which must be of one export.
     pub(crate) fn resolve_both(
-        &self,
+        &mut self,
         first: &FileHandle,
         second: &FileHandle,
     ) -> Result<Pair<'r>, CallFailure> {
-        let one = |handle| match self.resolve(handle) {
+        let mut one = |handle| match self.resolve(handle) {
             Ok(target) => Ok(Ok(target)),
             Err(Refusal::Status(status)) => Ok(Err(status)),
             Err(Refusal::Call(failure)) => Err(failure),
         };
         Ok(match (one(first)?, one(second)?) {
-            (Ok(first), Ok(second)) if first.export.id == second.export.id => Pair::Both(first, second),
+            (Ok(first), Ok(second)) if first.export().id == second.export().id => Pair::Both(first, second),
             (Ok(first), Ok(second)) => Pair::Not(Status::Xdev, Some(first), Some(second)),
             (Err(status), second) => Pair::Not(status, None, second.ok()),
             (Ok(first), Err(status)) => Pair::Not(status, Some(first), None),
@@ -154,43 +81,46 @@ pub(crate) enum Pair<'r> {
 /// A file and who asks for it.
 pub(crate) struct Target<'r> {
     service: &'r NfsService,
-    export: Arc<Export>,
     pub(crate) node: NodeHandle,
-    /// What the handle said of where it is.
-    parent: Option<NodeHandle>,
-    identity: Identity,
-    rules: ExportRules,
+    grant: Arc<Grant>,
+}
+
+impl<'r> Target<'r> {
+    pub(crate) fn new(service: &'r NfsService, grant: Arc<Grant>) -> Self {
+        let node = grant.signed.node;
+        Self { service, node, grant }
+    }
 }
 
 impl Target<'_> {
     pub(crate) fn vfs(&self) -> &dyn Vfs {
-        &*self.export.vfs
+        &*self.grant.export.vfs
     }
 
     pub(crate) fn caller(&self) -> Caller<'_> {
-        self.identity.caller()
+        self.grant.identity.caller()
     }
 
     pub(crate) fn export(&self) -> &Export {
-        &self.export
+        &self.grant.export
     }
 
-    pub(crate) const fn rules(&self) -> &ExportRules {
-        &self.rules
+    pub(crate) fn rules(&self) -> &ExportRules {
+        &self.grant.rules
     }
 
     /// The handle that it came by, or would have come by.
     pub(crate) fn handle(&self) -> FileHandle {
-        self.sign(&self.node, self.parent)
+        self.grant.handle
     }
 
-    pub(crate) const fn read_only(&self) -> bool {
-        self.rules.read_only
+    pub(crate) fn read_only(&self) -> bool {
+        self.grant.rules.read_only
     }
 
     /// Refuses changes where the export is read-only, as the file system would if it were.
     pub(crate) fn writable(&self) -> Result<(), Status> {
-        if self.rules.read_only {
+        if self.read_only() {
             Err(Status::Rofs)
         } else {
             Ok(())
@@ -219,7 +149,7 @@ impl Target<'_> {
     }
 
     pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr {
-        to_wire(attributes, self.export.fsid)
+        to_wire(attributes, self.export().fsid)
     }
 
     pub(crate) fn post_op(&self, attributes: Option<Attributes>) -> Option<Fattr> {
@@ -236,16 +166,16 @@ impl Target<'_> {
 
     /// The handle and attributes that stand for an object that was found in this directory under `name`.
     pub(crate) fn introduce(&self, node: &Node, name: &[u8]) -> (FileHandle, Fattr) {
-        let is_checked = self.rules.subtree_check && node.attributes.kind != FileKind::Directory;
+        let is_checked = self.rules().subtree_check && node.attributes.kind != FileKind::Directory;
         if is_checked {
-            self.export.places.remember(&self.node, &node.handle, name);
+            self.export().places.remember(&self.node, &node.handle, name);
         }
         let parent = is_checked.then_some(self.node);
         (self.sign(&node.handle, parent), self.fattr(&node.attributes))
     }
 
     fn sign(&self, node: &NodeHandle, parent: Option<NodeHandle>) -> FileHandle {
-        let (export, file_system) = (self.export.id, self.export.file_system);
+        let (export, file_system) = (self.export().id, self.export().file_system);
         self.service.key.sign(&Signed {
             export,
             file_system,

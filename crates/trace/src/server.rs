@@ -27,6 +27,12 @@ counter_table! {
         ReplyCacheMiss "reply_cache_misses" Requests "A call that changes names or attributes was new.";
         ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not kept: it was too long, or another call of its number was running.";
         ReplyCacheDropped "reply_cache_dropped" Requests "A call got no reply of its own: it was still being executed when it came again.";
+        TokenHit "token_hits" Events "A connection remembered the file and its caller as a whole.";
+        TokenMiss "token_misses" Events "A handle's signature had to be checked.";
+        ExportHit "export_hits" Events "A connection remembered what was decided of an export.";
+        ExportMiss "export_misses" Events "What a client may do with an export had to be decided.";
+        IdentityHit "identity_hits" Events "A connection remembered who a credential is taken for.";
+        IdentityMiss "identity_misses" Events "A credential had to be squashed.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
         CredentialSwitch "credential_switches" Events "A thread took another caller's credentials.";

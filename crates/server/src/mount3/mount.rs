@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::dispatch::NfsService;
 use crate::exports::{CredentialFlavor, Export, ExportClient, Found};
 use crate::file_handle::Signed;
-use crate::request::NAMES_TIME;
+use crate::granting::NAMES_TIME;
 use crate::status;
 
 /// The longest component of a path, in bytes.

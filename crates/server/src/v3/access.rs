@@ -10,7 +10,7 @@ use crate::status;
 const CHANGES: AccessMask = AccessMask::MODIFY.or(AccessMask::EXTEND).or(AccessMask::DELETE);
 
 pub(super) fn run(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     arguments: AccessArguments,
 ) -> Result<Outcome<AccessOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&arguments.object)?;

@@ -8,7 +8,11 @@ use crate::request::{Refusal, Request, Target};
 
 /// The reply to a LOOKUP that found a directory where an export is mounted: its root, if the caller may enter it from `above`.
 /// Where it may not, it sees the directory that is covered, as with knfsd.
-pub(super) fn enter(request: &Request<'_, '_>, above: &Target<'_>, found: &NodeHandle) -> Option<LookupOk> {
+pub(super) fn enter(
+    request: &mut Request<'_, '_>,
+    above: &Target<'_>,
+    found: &NodeHandle,
+) -> Option<LookupOk> {
     let id = above.export().child_at(found)?;
     let exports = request.service.exports.current();
     let child = exports.by_id(id)?;
@@ -32,7 +36,7 @@ pub(super) fn enter(request: &Request<'_, '_>, above: &Target<'_>, found: &NodeH
 /// `..` of the root of an export that was entered from another: the directory there that it is mounted in. None for every other
 /// directory and name.
 pub(super) fn leave(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     below: &Target<'_>,
     name: &[u8],
 ) -> Option<Result<LookupOk, Refusal>> {

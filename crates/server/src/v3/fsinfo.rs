@@ -12,7 +12,7 @@ const _: () = assert!(TRANSFER_MAX as usize == DATA_MAX);
 const TRANSFER_MULTIPLE: u32 = 4096;
 
 pub(super) fn run(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     arguments: FsinfoArguments,
 ) -> Result<Outcome<FsinfoOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&arguments.root)?;

@@ -5,7 +5,7 @@ use curt_proto::nfs3::{Fattr, FileHandle, Outcome};
 use crate::request::{Refusal, Request};
 use crate::status;
 
-pub(super) fn run(request: &Request<'_, '_>, object: FileHandle) -> Result<Outcome<Fattr>, Refusal> {
+pub(super) fn run(request: &mut Request<'_, '_>, object: FileHandle) -> Result<Outcome<Fattr>, Refusal> {
     let target = request.resolve(&object)?;
     Ok(match target.vfs().attributes(&target.node) {
         Ok(attributes) => Outcome::Ok(target.fattr(&attributes)),

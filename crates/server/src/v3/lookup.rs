@@ -8,7 +8,7 @@ use crate::request::{Refusal, Request};
 use crate::status;
 
 pub(super) fn run(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     arguments: DirectoryName<'_>,
 ) -> Result<Outcome<LookupOk, Option<Fattr>>, Refusal> {
     let directory = request.resolve(&arguments.directory)?;

@@ -6,7 +6,7 @@ use crate::request::{Refusal, Request};
 use crate::status;
 
 pub(super) fn run(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     object: FileHandle,
 ) -> Result<Outcome<PathconfOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&object)?;

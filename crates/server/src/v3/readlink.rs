@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::status;
 
 pub(super) fn run(
-    request: &Request<'_, '_>,
+    request: &mut Request<'_, '_>,
     link: FileHandle,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {

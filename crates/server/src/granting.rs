@@ -1,0 +1,172 @@
+//! From a handle and a credential to a [`Target`]: signature, export, rules, identity, each only where what the connection
+//! remembers ([`Grants`]) does not skip it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use curt_proto::nfs3::{FileHandle, Status};
+use curt_rpc::auth::AuthStatus;
+use curt_rpc::server::CallFailure;
+use curt_trace::ServerCounter;
+
+use crate::exports::{Decided, Export, ExportRules, Managed, subtree};
+use crate::file_handle::Signed;
+use crate::grants::{Grant, Grants, Who};
+use crate::identity::Identity;
+use crate::request::{Refusal, Request, Target};
+
+/// How long a call waits for a name service before it is told to come back (`NFS3ERR_JUKEBOX`).
+pub(crate) const NAMES_TIME: Duration = Duration::from_secs(5);
+
+impl<'r, 'c> Request<'r, 'c> {
+    /// What a handle stands for, for this caller.
+    pub(crate) fn resolve(&mut self, handle: &FileHandle) -> Result<Target<'r>, Refusal> {
+        let who = self.who()?;
+        let grants = self.remembered();
+        // Before anything that is decided under it.
+        let generation = self.service.exports.generation();
+        let counters = &self.service.counters;
+        let grant = if let Some(grant) = grants.and_then(|grants| grants.find(generation, handle, &who)) {
+            counters.count(ServerCounter::TokenHit);
+            grant
+        } else {
+            counters.count(ServerCounter::TokenMiss);
+            let signed = self.service.key.verify(handle)?;
+            let grant = self.grant(generation, handle, signed, who)?;
+            match grants {
+                Some(grants) => grants.keep(grant),
+                None => Arc::new(grant),
+            }
+        };
+        self.checked(grant)
+    }
+
+    /// What a handle of ours stands for, for this caller.
+    pub(crate) fn target(&mut self, signed: Signed) -> Result<Target<'r>, Refusal> {
+        let who = self.who()?;
+        let generation = self.service.exports.generation();
+        let handle = self.service.key.sign(&signed);
+        let grant = self.grant(generation, &handle, signed, who)?;
+        self.checked(Arc::new(grant))
+    }
+
+    fn who(&self) -> Result<Who, Refusal> {
+        Who::of(self.credential).ok_or_else(|| CallFailure::Denied(AuthStatus::TooWeak).into())
+    }
+
+    /// What this connection remembers.
+    fn remembered(&self) -> Option<&'c Arc<Grants>> {
+        self.context.memory(|| self.service.grants.begin())
+    }
+
+    /// Finds out for whom a handle stands for what it says.
+    fn grant(
+        &mut self,
+        generation: u64,
+        handle: &FileHandle,
+        signed: Signed,
+        who: Who,
+    ) -> Result<Grant, Refusal> {
+        let (export, rules) = self.decide(generation, &signed, &who)?;
+        let identity = self.identify(generation, &rules, who)?;
+        Ok(Grant {
+            generation,
+            handle: *handle,
+            who,
+            signed,
+            export,
+            rules,
+            identity,
+        })
+    }
+
+    /// Checks what no memory can tell.
+    fn checked(&self, grant: Arc<Grant>) -> Result<Target<'r>, Refusal> {
+        if grant.rules.subtree_check {
+            let Signed { node, parent, .. } = &grant.signed;
+            let (tree, places) = (&*grant.export.vfs, &grant.export.places);
+            subtree::check((tree, places), &grant.identity.caller(), node, parent.as_ref())?;
+        }
+        Ok(Target::new(self.service, grant))
+    }
+
+    /// The export that a handle is of and the rules for this caller.
+    fn decide(
+        &mut self,
+        generation: u64,
+        signed: &Signed,
+        who: &Who,
+    ) -> Result<(Arc<Export>, ExportRules), Refusal> {
+        let service = self.service;
+        let (exports, counters) = (&service.exports, &service.counters);
+        let of = (signed.export, signed.file_system);
+        let known = self
+            .remembered()
+            .and_then(|grants| grants.decision(generation, of, who.flavor));
+        if let Some(known) = known {
+            counters.count(ServerCounter::ExportHit);
+            return Ok(known);
+        }
+        counters.count(ServerCounter::ExportMiss);
+        let deadline = Instant::now() + NAMES_TIME;
+        let (export, rules) = loop {
+            let peer = self.context.peer();
+            match exports.current().decide(peer, Some(who.flavor), of) {
+                Decided::Open(export, rules) => break (export, rules),
+                Decided::Refused(refusal) => return Err(refusal),
+                Decided::Unknown(question) => {
+                    // Waiting holds nothing, and others of this connection need not wait as well.
+                    self.context.may_block();
+                    if !exports.names().wait(&question, deadline) {
+                        return Err(Status::Jukebox.into());
+                    }
+                }
+            }
+        };
+        if let Some(grants) = self.remembered() {
+            grants.keep_decision(generation, of, who.flavor, (&export, rules));
+        }
+        Ok((export, rules))
+    }
+
+    /// Who the caller is by an export's rules.
+    fn identify(&mut self, generation: u64, rules: &ExportRules, who: Who) -> Result<Arc<Identity>, Refusal> {
+        let counters = &self.service.counters;
+        let known = self
+            .remembered()
+            .and_then(|grants| grants.identity(generation, &who, rules));
+        if let Some(known) = known {
+            counters.count(ServerCounter::IdentityHit);
+            return Ok(known);
+        }
+        counters.count(ServerCounter::IdentityMiss);
+        let sent = Identity::of(self.credential, rules)
+            .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
+        let identity = Arc::new(match Identity::managed_uid(self.credential, rules) {
+            Some(uid) => self.with_groups_of(uid, sent, rules)?,
+            None => sent,
+        });
+        if let Some(grants) = self.remembered() {
+            grants.keep_identity(generation, who, *rules, &identity);
+        }
+        Ok(identity)
+    }
+
+    /// A caller with the groups that this machine knows of it, if it is to have those.
+    fn with_groups_of(&mut self, uid: u32, sent: Identity, rules: &ExportRules) -> Result<Identity, Refusal> {
+        let exports = &self.service.exports;
+        let deadline = Instant::now() + NAMES_TIME;
+        loop {
+            match exports.groups_of(uid) {
+                Managed::AsSent => return Ok(sent),
+                Managed::Groups(groups) => return Ok(sent.with_groups(groups, rules)),
+                Managed::Unknown(question) => {
+                    self.context.may_block();
+                    if !exports.names().wait(&question, deadline) {
+                        return Err(Status::Jukebox.into());
+                    }
+                }
+            }
+        }
+    }
+}

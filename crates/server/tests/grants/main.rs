@@ -1,0 +1,198 @@
+//! What a connection remembers of its last requests gives nobody what is another's, and nothing that was taken back.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../wire/mod.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared by the tests of this folder")]
+mod wire;
+
+use std::sync::Arc;
+
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, Outcome, Procedure,
+    ReadArguments, Sattr, SetattrArguments, Status, WccData,
+};
+use curt_rpc::auth::Credential;
+use curt_server::{ExportRules, Squash};
+use curt_trace::ServerCounter;
+use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
+
+use wire::{Served, Wire, export, memory, open_rules, user};
+
+/// A file that only its owner may read.
+fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
+    let arguments = CreateArguments {
+        place: DirectoryName {
+            directory,
+            name: Filename::new(name.as_bytes()).unwrap(),
+        },
+        how: CreateHow::Guarded(Sattr {
+            mode: Some(0o600),
+            uid: Some(1000),
+            ..Sattr::default()
+        }),
+    };
+    match wire.ask::<Created, WccData>(Procedure::Create, &arguments) {
+        Outcome::Ok(made) => made.object.unwrap(),
+        Outcome::Failed(status, _) => panic!("{status}"),
+    }
+}
+
+fn getattr(wire: &mut Wire, file: FileHandle) -> Result<Fattr, Status> {
+    match wire.ask::<Fattr, ()>(Procedure::Getattr, &file) {
+        Outcome::Ok(attributes) => Ok(attributes),
+        Outcome::Failed(status, ()) => Err(status),
+    }
+}
+
+/// The status of a READ.
+fn read(wire: &mut Wire, file: FileHandle) -> Status {
+    let results = wire.nfs(
+        Procedure::Read,
+        &ReadArguments {
+            file,
+            offset: 0,
+            count: 10,
+        },
+    );
+    Status::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
+}
+
+#[test]
+fn callers_on_one_connection_keep_their_own_rights() {
+    let served = Served::new(vec![memory("/one", 1)]);
+    let mut wire = served.connect();
+    let root = wire.mount("/one");
+    let file = make(&mut wire, root, "secret");
+    // More callers than are remembered, over and over, the owner and root among them; stamp and machine do not matter.
+    for _ in 0..3 {
+        for uid in 990..1030 {
+            wire.who = user(uid, uid, &[uid]);
+            let expected = if uid == 1000 { Status::Ok } else { Status::Acces };
+            assert_eq!(read(&mut wire, file), expected, "uid {uid}");
+            assert_eq!(read(&mut wire, file), expected, "uid {uid} again");
+        }
+        wire.who = user(0, 0, &[]);
+        assert_eq!(read(&mut wire, file), Status::Ok);
+        wire.who = Credential::None;
+        assert_eq!(read(&mut wire, file), Status::Acces);
+    }
+    // The same ids with other groups are another caller.
+    wire.who = user(1001, 1001, &[]);
+    assert_eq!(read(&mut wire, file), Status::Acces);
+    wire.who = user(0, 0, &[]);
+    let set = SetattrArguments {
+        object: file,
+        attributes: Sattr {
+            mode: Some(0o640),
+            gid: Some(77),
+            ..Sattr::default()
+        },
+        guard: None,
+    };
+    let set = wire.ask::<WccData, WccData>(Procedure::Setattr, &set);
+    assert!(matches!(set, Outcome::Ok(_)));
+    wire.who = user(1001, 1001, &[77]);
+    assert_eq!(read(&mut wire, file), Status::Ok);
+    wire.who = user(1001, 1001, &[78]);
+    assert_eq!(read(&mut wire, file), Status::Acces);
+}
+
+#[test]
+fn a_handle_that_was_good_for_one_export_is_good_for_no_other() {
+    let served = Served::new(vec![memory("/one", 1), memory("/two", 2)]);
+    let mut wire = served.connect();
+    let (one, two) = (wire.mount("/one"), wire.mount("/two"));
+    let mut files: Vec<FileHandle> = (0..20).map(|n| make(&mut wire, one, &format!("f{n}"))).collect();
+    files.extend([one, two]);
+    let ids: Vec<u64> = files
+        .iter()
+        .map(|file| getattr(&mut wire, *file).unwrap().fileid.0)
+        .collect();
+    for _ in 0..3 {
+        for (file, id) in files.iter().zip(&ids) {
+            assert_eq!(getattr(&mut wire, *file).unwrap().fileid.0, *id);
+            let mut forged = file.as_bytes().to_vec();
+            *forged.last_mut().unwrap() ^= 1;
+            let forged = FileHandle::new(&forged).unwrap();
+            assert_eq!(getattr(&mut wire, forged).err(), Some(Status::Stale));
+        }
+    }
+}
+
+#[test]
+fn equal_requests_ask_no_lower_layer() {
+    let served = Served::new(vec![memory("/one", 1)]);
+    let mut wire = served.connect();
+    let root = wire.mount("/one");
+    let value = |counter| served.counters.events.value(counter);
+    let counters = [
+        ServerCounter::TokenMiss,
+        ServerCounter::ExportHit,
+        ServerCounter::ExportMiss,
+        ServerCounter::IdentityHit,
+        ServerCounter::IdentityMiss,
+    ];
+    let file = make(&mut wire, root, "file");
+    for expected in [[2, 1, 1, 1, 1], [2, 1, 1, 1, 1]] {
+        for _ in 0..50 {
+            getattr(&mut wire, file).unwrap();
+            getattr(&mut wire, root).unwrap();
+        }
+        assert_eq!(counters.map(value), expected);
+    }
+    assert_eq!(value(ServerCounter::TokenHit), 199);
+    // Another caller: only who it is has to be found out.
+    wire.who = user(5, 5, &[]);
+    getattr(&mut wire, file).unwrap();
+    assert_eq!(counters.map(value), [3, 2, 1, 1, 2]);
+}
+
+#[test]
+fn other_rules_count_from_the_next_request_on() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+    let with = |rules: ExportRules| vec![export("/one", Arc::clone(&vfs), rules)];
+    let served = Served::new(with(open_rules()));
+    let mut wire = served.connect();
+    let root = wire.mount("/one");
+    let file = make(&mut wire, root, "secret");
+    assert_eq!(read(&mut wire, file), Status::Ok);
+    let squashed = ExportRules {
+        squash: Squash::All,
+        ..open_rules()
+    };
+    served.service.replace_exports(with(squashed)).unwrap();
+    assert_eq!(read(&mut wire, file), Status::Acces);
+    let privileged_ports = ExportRules {
+        secure_ports: true,
+        ..open_rules()
+    };
+    served.service.replace_exports(with(privileged_ports)).unwrap();
+    assert_eq!(getattr(&mut wire, file).err(), Some(Status::Acces));
+    served.service.replace_exports(with(open_rules())).unwrap();
+    assert_eq!(read(&mut wire, file), Status::Ok);
+}
+
+/// A file system that somebody uses cannot be unmounted.
+#[test]
+fn an_export_that_is_no_more_is_let_go_by_idle_connections() {
+    let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+    let served = Served::new(vec![
+        export("/one", Arc::<MemoryVfs>::clone(&vfs), open_rules()),
+        memory("/two", 2),
+    ]);
+    let mut wires: Vec<Wire> = (0..20).map(|_| served.connect()).collect();
+    let root = wires[0].mount("/one");
+    for wire in &mut wires {
+        getattr(wire, root).unwrap();
+    }
+    served.service.replace_exports(vec![memory("/two", 2)]).unwrap();
+    // The last request's own hold of it may outlive its reply by a moment.
+    let end = std::time::Instant::now() + wire::PATIENCE;
+    while Arc::strong_count(&vfs) > 1 {
+        assert!(std::time::Instant::now() < end, "somebody holds it");
+        std::thread::yield_now();
+    }
+    for wire in &mut wires {
+        assert_eq!(getattr(wire, root).err(), Some(Status::Stale));
+    }
+}

@@ -1,0 +1,211 @@
+//! A server over sockets, and a client whose every byte the test decides.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use curt_proto::{
+    mount3::{self, ExportPath, MountReply},
+    nfs3::{self, DirectoryName, Fattr, FileHandle, Filename, LookupOk, Outcome, Procedure},
+};
+use curt_rpc::{
+    auth::{Credential, Groups, MachineName, SysCredential},
+    message::{AcceptStatus, Denial, decode_reply_header, encode_call_header},
+    record,
+    server::{Limits, Server, ServerHandle},
+};
+use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
+use curt_trace::ServerCounters;
+use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
+use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
+
+/// How long a reply is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server.
+pub struct Served {
+    pub address: SocketAddr,
+    pub service: Arc<NfsService>,
+    pub counters: Arc<ServerCounters>,
+    pub handle: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Everybody, on any port, as whom they say they are.
+pub fn open_rules() -> ExportRules {
+    ExportRules {
+        squash: Squash::None,
+        secure_ports: false,
+        ..ExportRules::default()
+    }
+}
+
+/// An empty tree in memory, under `path`.
+pub fn memory(path: &str, instance: u64) -> ExportDefinition {
+    let options = MemoryOptions {
+        instance,
+        ..MemoryOptions::default()
+    };
+    export(path, Arc::new(MemoryVfs::new(options)), open_rules())
+}
+
+pub fn export(path: &str, vfs: Arc<dyn Vfs>, rules: ExportRules) -> ExportDefinition {
+    ExportDefinition::for_everyone(path.into(), vfs, rules)
+}
+
+impl Served {
+    pub fn new(exports: Vec<ExportDefinition>) -> Self {
+        Self::with_limits(exports, Limits::default())
+    }
+
+    pub fn with_limits(exports: Vec<ExportDefinition>, limits: Limits) -> Self {
+        let counters = Arc::new(ServerCounters::default());
+        let setup = Setup {
+            state: State::ephemeral().unwrap(),
+            exports,
+            counters: Arc::clone(&counters),
+        };
+        let service = Arc::new(NfsService::new(setup).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits {
+            records: record_bounds(),
+            ..limits
+        };
+        let served = Arc::<NfsService>::clone(&service);
+        let server = Server::new(vec![listener], served, limits).unwrap();
+        let handle = server.handle();
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Self {
+            address,
+            service,
+            counters,
+            handle,
+            thread,
+        }
+    }
+
+    pub fn connect(&self) -> Wire {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Wire {
+            stream,
+            xid: 0,
+            who: user(0, 0, &[]),
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let ended = thread.join();
+        assert!(ended.is_ok() || std::thread::panicking());
+    }
+}
+
+/// A caller, as it says.
+pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Credential {
+    Credential::Sys(SysCredential {
+        machine_name: MachineName::new(b"test"),
+        uid,
+        gid,
+        groups: Groups::first_of(groups),
+    })
+}
+
+/// One connection.
+pub struct Wire {
+    pub stream: TcpStream,
+    pub xid: u32,
+    /// Who asks from now on.
+    pub who: Credential,
+}
+
+/// How a call ended that was read as a call.
+pub type Answer = Result<Vec<u8>, Refused>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    Denied(Denial),
+    Not(AcceptStatus),
+}
+
+impl Wire {
+    /// Sends a call with arguments of any bytes.
+    pub fn send(&mut self, (program, version, procedure): (u32, u32, u32), arguments: &[u8]) {
+        self.xid += 1;
+        let mut out = Vec::new();
+        let body = record::open(&mut out);
+        encode_call_header(&mut out, self.xid, (program, version, procedure), &self.who);
+        out.extend_from_slice(arguments);
+        record::close(&mut out, body, 0);
+        self.stream.write_all(&out).unwrap();
+    }
+
+    /// The next reply; none if the connection ended instead.
+    pub fn receive(&mut self) -> Option<(u32, Answer)> {
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark).ok()?;
+        let length = u32::from_be_bytes(mark) & 0x7fff_ffff;
+        let mut body = vec![0; usize::try_from(length).unwrap()];
+        self.stream.read_exact(&mut body).ok()?;
+        let mut decoder = Decoder::new(&body);
+        let header = decode_reply_header(&mut decoder).unwrap();
+        let answer = match header.outcome {
+            Ok(AcceptStatus::Success) => Ok(decoder.remaining().to_vec()),
+            Ok(status) => Err(Refused::Not(status)),
+            Err(denial) => Err(Refused::Denied(denial)),
+        };
+        Some((header.xid, answer))
+    }
+
+    /// A call of any bytes and its answer.
+    pub fn raw(&mut self, procedure: (u32, u32, u32), arguments: &[u8]) -> Answer {
+        self.send(procedure, arguments);
+        let (xid, answer) = self.receive().expect("a reply");
+        assert_eq!(xid, self.xid);
+        answer
+    }
+
+    /// An NFS call and its results.
+    pub fn nfs(&mut self, procedure: Procedure, arguments: &dyn Encode) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        arguments.encode(&mut bytes);
+        let procedure = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
+        self.raw(procedure, &bytes).unwrap()
+    }
+
+    /// An NFS call and its outcome, whose results the test need not borrow.
+    pub fn ask<T, F>(&mut self, procedure: Procedure, arguments: &dyn Encode) -> Outcome<T, F>
+    where
+        Outcome<T, F>: for<'a> Decode<'a>,
+    {
+        decode_all(&self.nfs(procedure, arguments)).unwrap()
+    }
+
+    /// The handle of an export's root.
+    pub fn mount(&mut self, path: &str) -> FileHandle {
+        let mut arguments = Vec::new();
+        ExportPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
+        let procedure = (mount3::PROGRAM, 3, mount3::Procedure::Mount.number());
+        match decode_all(&self.raw(procedure, &arguments).unwrap()).unwrap() {
+            MountReply::Ok(mounted) => mounted.root,
+            MountReply::Failed(status) => panic!("{path}: {status}"),
+        }
+    }
+
+    /// What a name stands for.
+    pub fn lookup(&mut self, directory: FileHandle, name: &[u8]) -> Outcome<LookupOk, Option<Fattr>> {
+        let name = Filename::new(name).unwrap();
+        self.ask(Procedure::Lookup, &DirectoryName { directory, name })
+    }
+}
