@@ -1,6 +1,7 @@
 //! The DataCache: which clean bytes of all files go when there are too many.
 //!
-//! Owns the order of going: oldest first, but what was read since it last came up gets another round (the clock rule). The
+//! Owns the order of going: oldest first, but what was read since it last came up gets another round (the clock rule), and what
+//! was read ahead and is still to be read goes last. The
 //! bytes themselves are in their files' segments. Must not know why they were fetched.
 
 use std::{
@@ -97,19 +98,23 @@ impl DataCache {
             queue.entries.retain(|entry| entry.is_live());
             queue.compact_at = (queue.entries.len() * 2).max(COMPACT_MIN);
         }
-        let mut turns = queue.entries.len() * 2;
+        // What was read ahead and nobody has had yet goes only if nothing else does.
+        let round = queue.entries.len();
+        let mut turns = round * 2;
         drop(queue);
         while cache.held() > cache.limit && turns > 0 {
             let Some(entry) = cache.queue.lock().entries.pop_front() else {
                 break;
             };
+            let spare_ahead = turns > round;
             turns -= 1;
             let Some(file) = entry.file.upgrade() else {
                 continue;
             };
-            let stays = lock_counted(&file, bounds)
-                .segments
-                .evict(entry.range.clone(), entry.number);
+            let stays =
+                lock_counted(&file, bounds)
+                    .segments
+                    .evict(entry.range.clone(), entry.number, spare_ahead);
             if stays {
                 cache.queue.lock().entries.push_back(entry);
             }

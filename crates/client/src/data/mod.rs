@@ -98,6 +98,9 @@ pub struct DataOptions {
     pub read_ahead: u64,
     /// Clean bytes kept of all files (the DataCache).
     pub cache_bytes: u64,
+    /// Clean bytes stay when they have been read. Not where the reader keeps them itself, as a kernel does: then their memory is
+    /// used again at once, while the processor still has it in its cache.
+    pub keep_read: bool,
     /// Dirty and uncommitted bytes of all files; writers wait beyond it.
     pub unwritten_bytes: u64,
     /// How long written bytes stay with us before they are sent and committed.
@@ -113,6 +116,7 @@ impl Default for DataOptions {
             write_size: 1 << 20,
             read_ahead: 8 << 20,
             cache_bytes: 64 << 20,
+            keep_read: true,
             unwritten_bytes: 256 << 20,
             write_behind: Duration::from_secs(5),
             synchronous: false,

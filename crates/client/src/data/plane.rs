@@ -6,7 +6,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -21,7 +24,7 @@ use super::{
     errors::ErrorCursor,
     file::FileData,
     ledger::Ledger,
-    readahead::Ahead,
+    readahead::{self, Ahead},
 };
 use crate::{
     environment::{Background, Clock},
@@ -37,6 +40,8 @@ pub struct DataPlane {
     pub(super) background: Arc<dyn Background>,
     clock: Arc<dyn Clock>,
     unwritten: Mutex<UnwrittenFiles>,
+    /// Bytes that readers ask for ahead of their need themselves, as a kernel does.
+    reader_ahead: AtomicU64,
     /// Raised when the mount ends: requests that nobody waits for end with it.
     pub(super) stop: Interrupt,
 }
@@ -114,6 +119,7 @@ impl DataPlane {
             background,
             clock,
             unwritten: Mutex::default(),
+            reader_ahead: AtomicU64::new(0),
             stop: Interrupt::new(),
         })
     }
@@ -140,6 +146,18 @@ impl DataPlane {
     #[must_use]
     pub fn options(&self) -> &DataOptions {
         &self.options
+    }
+
+    /// Readers ask for so many bytes before they need them, as a kernel does; that much less is read ahead here.
+    pub fn set_reader_ahead(&self, bytes: u64) {
+        // A hint: it orders nothing.
+        self.reader_ahead.store(bytes, Relaxed);
+    }
+
+    /// Bytes that are to be read ahead of a sequential reader now.
+    pub(super) fn window(&self) -> u64 {
+        let by_reader = self.reader_ahead.load(Relaxed);
+        readahead::window(self.wire.latency(), self.options.read_ahead, by_reader)
     }
 
     /// Dirty and uncommitted bytes of all files.

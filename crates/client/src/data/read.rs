@@ -18,6 +18,7 @@ use super::{
     cache::DataCache,
     file::FileState,
     readahead::{self, UNIT},
+    segment::Usage,
     shared::{ReadBytes, Shared},
 };
 use crate::plan::{Asker, v3};
@@ -31,6 +32,8 @@ pub(super) struct Fetch {
     pub(super) range: Range<u64>,
     /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has moved.
     resizes: u64,
+    /// Of its bytes when they are there: Idle if somebody needs them now.
+    usage: Usage,
     outcome: OnceLock<Result<Fetched, DataError>>,
 }
 
@@ -56,10 +59,11 @@ enum Next {
 }
 
 impl Fetch {
-    fn new(range: Range<u64>, resizes: u64) -> Arc<Self> {
+    fn new(range: Range<u64>, resizes: u64, usage: Usage) -> Arc<Self> {
         Arc::new(Self {
             range,
             resizes,
+            usage,
             outcome: OnceLock::new(),
         })
     }
@@ -104,7 +108,7 @@ impl DataPlane {
         if open.mode.direct {
             return self.read_direct(owner, open, range, interrupt);
         }
-        let advice = open.ahead.lock().advise(range.clone(), self.options.read_ahead);
+        let advice = open.ahead.lock().advise(range.clone(), self.window());
         let believed = owner.believed_size();
         let began = owner.data().core.lock().resizes;
         let mut reading = Reading {
@@ -115,14 +119,21 @@ impl DataPlane {
             fetch: advice.fetch,
             whole_units: u64::from(self.options.read_size) >= UNIT,
         };
-        let mut looked_ahead = advice.ahead == 0;
+        // What one READ cannot bring is asked for at once, too.
+        let several = count as u64 > u64::from(self.options.read_size);
+        let mut looked_ahead = advice.ahead == 0 && !several;
         loop {
             let next = {
                 let mut state = owner.data().lock();
                 self.next_of(&mut state, &reading)
             };
             if !std::mem::replace(&mut looked_ahead, true) {
-                self.read_ahead(owner, open, &reading, advice.ahead);
+                let from = match next {
+                    // What was given may be gone already.
+                    Next::Done(_) => reading.range.end,
+                    Next::Wait(_) | Next::Lead(..) => reading.range.start,
+                };
+                self.read_ahead(owner, open, &reading, from, advice.ahead);
             }
             match next {
                 Next::Done(bytes) => {
@@ -180,7 +191,12 @@ impl DataPlane {
                 break Some(position..known);
             }
         };
-        let Some(gap) = gap else { return Next::Done(bytes) };
+        let Some(gap) = gap else {
+            if !self.options.keep_read {
+                state.segments.give(&reading.range);
+            }
+            return Next::Done(bytes);
+        };
         let shared = state
             .fetches
             .iter()
@@ -188,7 +204,7 @@ impl DataPlane {
         if let Some(fetch) = shared {
             return Next::Wait(Arc::clone(fetch));
         }
-        let fetch = Fetch::new(self.fetch_range(state, reading, &gap), state.resizes);
+        let fetch = Fetch::new(self.fetch_range(state, reading, &gap), state.resizes, Usage::Idle);
         state.fetches.push(Arc::clone(&fetch));
         Next::Lead(fetch, gap.start)
     }
@@ -214,12 +230,13 @@ impl DataPlane {
         start..end
     }
 
-    /// Has what lies before a sequential reader fetched in the background.
+    /// Has what is missing of a read from `from` on, and what lies before a sequential reader, fetched in the background.
     fn read_ahead(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
         reading: &Reading,
+        from: u64,
         ahead: u64,
     ) {
         let mut state = owner.data().core.lock();
@@ -227,9 +244,10 @@ impl DataPlane {
         let Some(end) = state.server_end.max(reading.believed) else {
             return;
         };
-        let zone = reading.range.end..reading.range.end.saturating_add(ahead);
+        let zone = from..reading.range.end.saturating_add(ahead);
+        let count = reading.range.end - reading.range.start;
         let piece = u64::from(self.options.read_size)
-            .min(ahead.next_power_of_two())
+            .min(ahead.max(count).next_power_of_two())
             .max(UNIT);
         let mut started = Vec::new();
         for piece in readahead::pieces(&zone, piece, end) {
@@ -238,7 +256,7 @@ impl DataPlane {
                 for free in free {
                     let range = whole_unit(free.start)..free.end;
                     if state.fetches.len() < FETCHES_MAX {
-                        let fetch = Fetch::new(range, state.resizes);
+                        let fetch = Fetch::new(range, state.resizes, Usage::Ahead);
                         state.fetches.push(Arc::clone(&fetch));
                         started.push(fetch);
                     }
@@ -275,7 +293,9 @@ impl DataPlane {
         if let Some(listed) = listed {
             state.fetches.swap_remove(listed);
             if let Ok(fetched) = &outcome {
-                kept = state.segments.fill(fetched.offset, &fetched.bytes, number);
+                kept = state
+                    .segments
+                    .fill(fetched.offset, &fetched.bytes, number, fetch.usage);
                 if fetched.end && state.resizes == fetch.resizes {
                     state.server_end = Some(fetched.until());
                 }
@@ -332,7 +352,7 @@ impl DataPlane {
         let mut position = range.start;
         while position < range.end {
             let step = (range.end - position).min(u64::from(self.options.read_size));
-            let fetch = Fetch::new(position..position + step, 0);
+            let fetch = Fetch::new(position..position + step, 0, Usage::Idle);
             let fetched = self.read_once(owner, &fetch, &open.credential, interrupt)?;
             position = fetched.until();
             bytes.push(fetched.bytes);

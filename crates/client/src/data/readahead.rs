@@ -3,10 +3,17 @@
 //! Owns two heuristics of one open file: whether it is read in sequence, and how large the window before the reader is. They
 //! change how fast an answer is, never the answer. Must not know what is cached or sent.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 /// The window at the beginning of a sequence, in bytes.
 const WINDOW_MIN: u64 = 128 * 1024;
+
+/// The window is never asked to be smaller, however near the server is, in bytes.
+const WINDOW_NEAR: u64 = 1 << 20;
+
+/// What a fast connection carries, in bytes per millisecond (10 Gbit/s): so much has to be under way for each millisecond that
+/// the way to the server and back takes. More would only push what is read out of the processors' caches.
+const BYTES_PER_MILLISECOND: u64 = 1_250_000;
 
 /// A single read fetches whole units of this, in bytes.
 pub(super) const UNIT: u64 = 4096;
@@ -58,6 +65,17 @@ impl Ahead {
             ahead,
         }
     }
+}
+
+/// How many bytes before a sequential reader are to be under way when a round trip takes `latency`, at most `window_max`. Of
+/// these the reader asks for `by_reader` itself.
+pub(super) fn window(latency: Duration, window_max: u64, by_reader: u64) -> u64 {
+    let microseconds = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+    let on_the_way = microseconds.saturating_mul(BYTES_PER_MILLISECOND) / 1000;
+    on_the_way
+        .max(WINDOW_NEAR)
+        .min(window_max)
+        .saturating_sub(by_reader)
 }
 
 /// The ranges to fetch so that `zone` is under way: whole pieces of `piece` bytes (the last may end at `end` of the file) that
@@ -148,6 +166,19 @@ mod tests {
                 }
             );
         }
+    }
+
+    #[test]
+    fn the_window_follows_the_distance_of_the_server() {
+        let window = |microseconds, by_reader| window(Duration::from_micros(microseconds), MAX, by_reader);
+        assert_eq!(window(0, 0), WINDOW_NEAR);
+        assert_eq!(window(200, 0), WINDOW_NEAR);
+        assert_eq!(window(2000, 0), 2_500_000);
+        assert_eq!(window(2000, 1_000_000), 1_500_000);
+        assert_eq!(window(u64::MAX, 0), MAX);
+        // What a kernel reads ahead itself is enough while the server is near.
+        assert_eq!(window(200, WINDOW_NEAR), 0);
+        assert_eq!(super::window(Duration::from_secs(1), 0, 0), 0);
     }
 
     #[test]

@@ -13,14 +13,26 @@ use super::shared::Shared;
 /// How far a segment is on its way.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// As the server has it; `number` tells it from later ones at the same offset, `used` since somebody last looked.
-    Clean { number: u64, used: bool },
+    /// As the server has it; `number` tells it from later ones at the same offset, `given` how many bytes of it were given to
+    /// readers who keep them.
+    Clean { number: u64, usage: Usage, given: u64 },
     /// Ours alone.
     Dirty(Origin),
     /// In WRITE number `flight`.
     Sending(Origin, u64),
     /// In the server's memory, as of answer number `answer`.
     Unstable(Origin, WriteVerifier, u64),
+}
+
+/// What readers have done with clean bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// They were read ahead, and nobody has had them yet.
+    Ahead,
+    /// Nobody read them since this was last looked at.
+    Idle,
+    /// Somebody did.
+    Used,
 }
 
 /// Where unwritten bytes come from.
@@ -33,6 +45,15 @@ pub(super) struct Origin {
 }
 
 impl State {
+    /// Clean, and not read by anybody since.
+    pub(super) fn clean(number: u64) -> Self {
+        Self::Clean {
+            number,
+            usage: Usage::Idle,
+            given: 0,
+        }
+    }
+
     pub(super) fn is_clean(&self) -> bool {
         matches!(self, Self::Clean { .. })
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    segment::{Content, Departure, Origin, Segment, State, distance, length, part_of},
+    segment::{Content, Departure, Origin, Segment, State, Usage, distance, length, part_of},
     shared::{ReadBytes, Shared},
 };
 
@@ -96,12 +96,16 @@ impl Segments {
     }
 
     /// Puts server data where nothing is known; returns how many bytes found room.
-    pub(super) fn fill(&mut self, offset: u64, bytes: &Shared, number: u64) -> u64 {
+    pub(super) fn fill(&mut self, offset: u64, bytes: &Shared, number: u64, usage: Usage) -> u64 {
         let mut filled = 0;
         for gap in self.gaps(offset..offset + length(bytes)) {
             let part = bytes.part(distance(offset, gap.start), distance(offset, gap.end));
             filled += length(&part);
-            let state = State::Clean { number, used: false };
+            let state = State::Clean {
+                number,
+                usage,
+                given: 0,
+            };
             self.insert(
                 gap.start,
                 Segment {
@@ -146,12 +150,30 @@ impl Segments {
                 Content::Own(bytes) => into.push(Shared::new(bytes[from..to].to_vec())),
                 Content::Shared(shared) => into.push(shared.part(from, to)),
             }
-            if let State::Clean { used, .. } = &mut segment.state {
-                *used = true;
+            if let State::Clean { usage, .. } = &mut segment.state {
+                *usage = Usage::Used;
             }
             position = until;
         }
         position
+    }
+
+    /// Takes note that a reader who keeps them itself was given the bytes of `range`, and drops the clean segments of which as
+    /// many bytes were given as they have.
+    pub(super) fn give(&mut self, range: &Range<u64>) {
+        let hits: Vec<u64> = self.overlapping(range).map(|(start, _)| start).collect();
+        for start in hits {
+            let Some(segment) = self.map.get_mut(&start) else {
+                continue;
+            };
+            let end = start + segment.len();
+            if let State::Clean { given, .. } = &mut segment.state {
+                *given += end.min(range.end) - start.max(range.start);
+                if *given >= end - start {
+                    drop(self.remove(start));
+                }
+            }
+        }
     }
 
     /// Where the first known byte at or after `offset` is.
@@ -274,27 +296,34 @@ impl Segments {
             .any(|(_, segment)| segment.is_numbered(number))
     }
 
-    /// Drops the clean segments numbered `number` in `range`, unless one was used since this was last asked: then they are
-    /// only marked. Returns whether some are still there.
-    pub(super) fn evict(&mut self, range: Range<u64>, number: u64) -> bool {
+    /// Drops the clean segments numbered `number` in `range`, unless one was used since this was last asked (then they are only
+    /// marked) or, if `spare_ahead`, is still to be read. Returns whether some are still there.
+    pub(super) fn evict(&mut self, range: Range<u64>, number: u64, spare_ahead: bool) -> bool {
         let all = self
             .overlapping(&range)
             .filter(|(_, segment)| segment.is_numbered(number));
         let offsets: Vec<u64> = all.map(|(start, _)| start).collect();
-        let mut used_one = false;
+        let mut stays = false;
         for offset in &offsets {
             if let Some(Segment {
-                state: State::Clean { used, .. },
+                state: State::Clean { usage, .. },
                 ..
             }) = self.map.get_mut(offset)
             {
-                used_one |= std::mem::take(used);
+                match usage {
+                    Usage::Ahead => stays |= spare_ahead,
+                    Usage::Used => {
+                        stays = true;
+                        *usage = Usage::Idle;
+                    }
+                    Usage::Idle => {}
+                }
             }
         }
-        if !used_one {
+        if !stays {
             offsets.iter().for_each(|offset| drop(self.remove(*offset)));
         }
-        used_one
+        stays
     }
 
     fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Segment)> + use<'_> {

@@ -184,7 +184,7 @@ impl DataPlane {
         let answer = state.answers;
         let clean = state.segments.advance(range.clone(), |present| match present {
             State::Sending(_, number_of) if *number_of != flight => None,
-            State::Sending(..) if stable => Some(State::Clean { number, used: false }),
+            State::Sending(..) if stable => Some(State::clean(number)),
             State::Sending(origin, _) => Some(State::Unstable(origin.clone(), written.verifier, answer)),
             State::Clean { .. } | State::Dirty(_) | State::Unstable(..) => None,
         });
@@ -254,7 +254,7 @@ impl DataPlane {
         let unsent = state.segments.unsent();
         let clean = state.segments.advance(0..u64::MAX, |present| match present {
             State::Unstable(_, theirs, answer) if *answer <= covers && *theirs == verifier => {
-                Some(State::Clean { number, used: false })
+                Some(State::clean(number))
             }
             State::Unstable(origin, _, answer) if *answer <= covers => Some(State::Dirty(origin.clone())),
             State::Clean { .. } | State::Dirty(_) | State::Sending(..) | State::Unstable(..) => None,

@@ -35,6 +35,7 @@ pub struct Wire {
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     statistics: Statistics,
+    latency: Latency,
 }
 
 /// One call, as far as any program has it.
@@ -79,6 +80,34 @@ const BUSY_FIRST: Duration = Duration::from_millis(100);
 /// Waits double up to this.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
+/// Replies up to this size, in bytes, tell of the way and not of what it carries.
+const SMALL_REPLY: usize = 1024;
+
+/// The shortest recent round trip. It falls at once and rises slowly: one lucky reply proves a short way, one slow reply nothing.
+#[derive(Debug, Default)]
+struct Latency(AtomicU64);
+
+impl Latency {
+    /// A longer round trip raises what is believed by this part of the difference.
+    const RISE: u64 = 64;
+
+    fn learn(&self, round_trip: Duration) {
+        let round_trip = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX).max(1);
+        // It orders nothing; of two at the same time one may be lost.
+        let known = self.0.load(Relaxed);
+        let next = if known == 0 || round_trip < known {
+            round_trip
+        } else {
+            known + (round_trip - known) / Self::RISE
+        };
+        self.0.store(next, Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Relaxed))
+    }
+}
+
 impl Wire {
     /// The way that `transport` offers.
     #[must_use]
@@ -87,7 +116,15 @@ impl Wire {
             transport,
             clock,
             statistics: Statistics::default(),
+            latency: Latency::default(),
         }
+    }
+
+    /// How long the way to the server and back takes, apart from any work there: the shortest of the recent small replies. Zero
+    /// as long as none came.
+    #[must_use]
+    pub fn latency(&self) -> Duration {
+        self.latency.get()
     }
 
     /// What was sent so far.
@@ -163,6 +200,12 @@ impl Wire {
         };
         let result = self.transport.call(&request, asker.interrupt);
         let now = self.clock.now();
+        if let Ok(reply) = &result
+            && bulk.is_empty()
+            && reply.results().len() <= SMALL_REPLY
+        {
+            self.latency.learn(now.saturating_duration_since(sent_at));
+        }
         let refused = match &result {
             Ok(reply) => reply
                 .results()
@@ -199,5 +242,25 @@ impl fmt::Debug for Wire {
         f.debug_struct("Wire")
             .field("operations", &self.statistics.operations())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latency_falls_at_once_and_rises_slowly() {
+        let latency = Latency::default();
+        assert_eq!(latency.get(), Duration::ZERO);
+        latency.learn(Duration::from_micros(6400));
+        latency.learn(Duration::from_micros(640));
+        assert_eq!(latency.get(), Duration::from_micros(640));
+        latency.learn(Duration::from_micros(7040));
+        assert_eq!(latency.get(), Duration::from_micros(740));
+        for _ in 0..1000 {
+            latency.learn(Duration::from_micros(7040));
+        }
+        assert!(latency.get() > Duration::from_micros(7000));
     }
 }

@@ -138,6 +138,8 @@ pub(super) fn client(
         write_size,
         read_ahead: READ_AHEAD,
         cache_bytes: CACHE_BYTES,
+        // The kernel keeps what it has read.
+        keep_read: false,
         unwritten_bytes: settings.memory.dirty_bytes.unwrap_or_else(default_dirty),
         synchronous: settings.generic.sync || !settings.cache.attribute_cache,
         ..DataOptions::default()

@@ -36,8 +36,9 @@ pub const TYPE: &str = "fuse.curt";
 /// Threads for read-ahead and writing behind.
 const BACKGROUND_THREADS: usize = 16;
 
-/// How far the kernel reads ahead, in KiB: enough READs of 1 MiB that one is always under way.
-const READ_AHEAD_KIB: u32 = 4096;
+/// How far the kernel reads ahead, in KiB: enough that a READ is always under way while the server is near, and little enough
+/// that what arrives is still in the processors' caches when it is read. What a distant server needs is read ahead by the client.
+const READ_AHEAD_KIB: u32 = 1024;
 
 /// How long the server may take to hear that the export is not mounted any more.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(1);
@@ -181,8 +182,12 @@ impl Live {
         if table && let Err(error) = running.show(&running.settings.lock()) {
             warn!(%error, "/run/mount/utab does not show this mount");
         }
-        if let Err(error) = mount.set_read_ahead(READ_AHEAD_KIB) {
-            debug!(%error, "the kernel's read-ahead stays as it is");
+        match mount.set_read_ahead(READ_AHEAD_KIB) {
+            Ok(()) => running
+                .client
+                .data_plane()
+                .set_reader_ahead(u64::from(READ_AHEAD_KIB) * 1024),
+            Err(error) => debug!(%error, "the kernel's read-ahead stays as it is"),
         }
         let speaker: Arc<dyn Controlled> = Arc::<Running>::clone(&running);
         let control = control::listen(&control::directory(), speaker)

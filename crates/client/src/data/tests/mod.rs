@@ -6,6 +6,7 @@ mod model;
 mod random;
 mod reading;
 mod segments;
+mod sequences;
 mod server;
 mod stopping;
 mod writing;
@@ -136,6 +137,7 @@ fn small() -> DataOptions {
         write_size: 4096,
         read_ahead: 64 << 10,
         cache_bytes: 1 << 20,
+        keep_read: true,
         unwritten_bytes: 1 << 20,
         write_behind: Duration::from_secs(5),
         synchronous: false,

@@ -7,7 +7,7 @@ use curt_rpc::auth::Credential;
 
 use super::random::Random;
 use crate::data::{
-    segment::{Departure, Origin, State},
+    segment::{Departure, Origin, State, Usage},
     segments::Segments,
     shared::{ReadBytes, Shared},
 };
@@ -79,7 +79,7 @@ impl Trial {
             value;
             usize::try_from(range.end - range.start).expect("small")
         ]);
-        let filled = self.segments.fill(range.start, &bytes, 0);
+        let filled = self.segments.fill(range.start, &bytes, 0, Usage::Idle);
         let mut expected = 0;
         for byte in Self::bytes_of(&mut self.model, &range).filter(|byte| **byte == Byte::Unknown) {
             *byte = Byte::Clean(value);
@@ -128,7 +128,8 @@ impl Trial {
                 State::Sending(origin, number) if *number == flight => Some(match stable {
                     true => State::Clean {
                         number: 0,
-                        used: false,
+                        usage: Usage::Idle,
+                        given: 0,
                     },
                     false => State::Unstable(origin.clone(), WriteVerifier::default(), answer),
                 }),
@@ -164,7 +165,8 @@ impl Trial {
         let _ = self.segments.advance(0..u64::MAX, |state| match state {
             State::Unstable(.., answer) if *answer <= covers => Some(State::Clean {
                 number: 0,
-                used: false,
+                usage: Usage::Idle,
+                given: 0,
             }),
             _ => None,
         });
