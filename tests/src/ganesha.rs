@@ -50,6 +50,12 @@ impl Ganesha {
         format!("{ADDRESS}:{}", self.export.display())
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
     /// Kills it with SIGKILL; start another to have it again.
     ///
     /// # Errors

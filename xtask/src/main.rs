@@ -1,5 +1,6 @@
 //! The project's chores, as `cargo xtask CHORE`.
 
+mod compare;
 mod install;
 mod packages;
 mod test;
@@ -32,6 +33,11 @@ enum Chore {
     Tidy,
     /// Install the packages that the tests need
     Packages,
+    /// Measure beside other servers, and write the tables and pictures of BENCHMARKS.md and README.md
+    Compare {
+        #[command(subcommand)]
+        what: Comparison,
+    },
     /// Build curt and install it with mount(8)'s helpers, as root: /usr/local/bin/curt, /sbin/mount.curt, /sbin/mount.fuse.curt
     Install {
         /// Remove them instead
@@ -46,11 +52,27 @@ enum Chore {
     },
 }
 
+#[derive(Subcommand)]
+enum Comparison {
+    /// Each NFS operation, beside Ganesha on the same directory in memory (as root; some minutes)
+    Latency {
+        /// Rounds, each of everything that is compared
+        #[arg(long, default_value_t = 20)]
+        rounds: u16,
+        /// Print JSON, and leave the documents as they are
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test { quick, only } => test::run(&test::Scope::new(quick, only)),
         Chore::Tidy => tidy::run(&root()),
         Chore::Packages => packages::install().map(|()| true),
+        Chore::Compare {
+            what: Comparison::Latency { rounds, json },
+        } => compare::latency(&root(), rounds, json).map(|()| true),
         Chore::Install {
             uninstall,
             prefix,

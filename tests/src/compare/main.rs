@@ -1,0 +1,46 @@
+//! Runs `curt bench latency` beside Ganesha, in a network of its own and on the same directory in memory, and prints what it prints.
+//!
+//! `cargo xtask compare latency` calls this and makes the documents' tables of it. All arguments are those of the benchmark.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+use curt_tests::curt::program;
+use curt_tests::ganesha::Ganesha;
+use curt_tests::network::Network;
+
+/// Where files are kept in memory.
+const MEMORY: &str = "/dev/shm";
+
+fn main() -> ExitCode {
+    match compare() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("compare-latency: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare() -> Result<bool> {
+    let network = Network::new()?;
+    let directory = tempfile::Builder::new()
+        .prefix("curt-compare-")
+        .tempdir_in(MEMORY)
+        .with_context(|| format!("{MEMORY} is where the files are to be, in memory"))?;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777))?;
+    let _rpcbind = network.rpcbind()?;
+    let ganesha = Ganesha::start(&network, directory.path())?;
+    let peer = format!(
+        "ganesha=127.0.0.1:2049{},pid={}",
+        directory.path().display(),
+        ganesha.pid()
+    );
+    let mut command: Command = network.command(program("curt")?);
+    command.args(["bench", "latency", "--peer", &peer, "--directory"]);
+    command.arg(directory.path()).args(std::env::args_os().skip(1));
+    let status = command.stdin(Stdio::null()).status()?;
+    Ok(status.success())
+}

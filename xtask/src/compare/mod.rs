@@ -1,0 +1,107 @@
+//! `cargo xtask compare`: measures beside other servers, and keeps what the documents say of it.
+
+mod tables;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::packages;
+
+/// Where the picture is, below the repository's top.
+const PICTURE: &str = "docs/latency.svg";
+
+/// Runs the benchmark of latencies beside Ganesha. With `json` what it says is printed, else the documents are written.
+///
+/// # Errors
+/// Something cannot be installed, built, started or written, or the benchmark found a wrong answer.
+pub(crate) fn latency(root: &Path, rounds: u16, json: bool) -> Result<()> {
+    packages::install()?;
+    build(root)?;
+    let programs = root.join("target/release");
+    let mut command = Command::new(programs.join("compare-latency"));
+    command
+        .args(["--json", "--mount", "--rounds", &rounds.to_string()])
+        .env("CURT_PROGRAMS", &programs)
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    if !json {
+        std::fs::create_dir_all(root.join("docs"))?;
+        command.arg("--svg").arg(root.join(PICTURE));
+    }
+    let output = command.output().context("the benchmark cannot be started")?;
+    ensure!(output.status.success(), "the benchmark: {}", output.status);
+    let text = String::from_utf8(output.stdout)?;
+    if json {
+        print!("{text}");
+        return Ok(());
+    }
+    let report: Value = serde_json::from_str(&text).context("what the benchmark printed")?;
+    replace(
+        &root.join("BENCHMARKS.md"),
+        "latency",
+        &tables::benchmarks(&report)?,
+    )?;
+    replace(&root.join("README.md"), "latency", &tables::readme(&report)?)?;
+    println!("BENCHMARKS.md, README.md and {PICTURE} are written");
+    Ok(())
+}
+
+fn build(root: &Path) -> Result<()> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "-p",
+            "curt",
+            "-p",
+            "curt-tests",
+            "--bins",
+        ])
+        .current_dir(root)
+        .stdin(Stdio::null());
+    // Only what was measured goes to standard output.
+    command.stdout(Stdio::null());
+    ensure!(
+        command.status().context("cargo cannot be started")?.success(),
+        "it does not build"
+    );
+    Ok(())
+}
+
+/// Replaces what a document has between its markers of that name.
+fn replace(document: &Path, name: &str, with: &str) -> Result<()> {
+    let text = std::fs::read_to_string(document)?;
+    let text = replaced(&text, name, with).with_context(|| document.display().to_string())?;
+    Ok(std::fs::write(document, text)?)
+}
+
+fn replaced(text: &str, name: &str, with: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
+    let (before, rest) = text
+        .split_once(&begin)
+        .with_context(|| format!("there is no {begin}"))?;
+    let (_, after) = rest
+        .split_once(&end)
+        .with_context(|| format!("there is no {end}"))?;
+    Ok(format!("{before}{begin}\n{}\n{end}{after}", with.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_markers_changes() {
+        let text = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n";
+        let new = replaced(text, "x", "new\n").unwrap_or_default();
+        assert_eq!(new, "a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n");
+        assert_eq!(replaced(&new, "x", "new").unwrap_or_default(), new);
+        assert!(replaced(text, "y", "").is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! The tables that are made of the benchmark's JSON. Rows that we lose say so.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::PICTURE;
+
+/// The server that ours is laid beside.
+const PEER: &str = "ganesha";
+
+/// What BENCHMARKS.md shows.
+pub(super) fn benchmarks(report: &Value) -> Result<String> {
+    let rows = rows(report)?;
+    let mut text = format!("![One operation at a time over loopback]({PICTURE})\n\n");
+    for (placement, title) in [
+        ("any", "One at a time, client and servers on any processor (µs)"),
+        ("one-cpu", "One at a time, all on one processor (µs)"),
+    ] {
+        text += &single(rows, placement, title);
+    }
+    for (outstanding, connections) in [(16, 1), (64, 1), (16, 16)] {
+        text += &many(rows, outstanding, connections);
+    }
+    text += &sizes(report);
+    Ok(text)
+}
+
+/// What README.md shows.
+pub(super) fn readme(report: &Value) -> Result<String> {
+    let rows = rows(report)?;
+    let mut text = String::from(
+        "| operation | one at a time, one processor: Curt | Ganesha | | 16 at once on one connection: Curt | Ganesha | | CPU of each, 64 at once: Curt | Ganesha |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    for single in of(rows, 1, 1, "one-cpu") {
+        let name = text_of(single, "op");
+        let same = |outstanding| of(rows, outstanding, 1, "any").find(move |row| text_of(row, "op") == name);
+        let (Some(sixteen), Some(all)) = (same(16), same(64)) else {
+            continue;
+        };
+        let times = faster(peer(single, "us"), number(single, "curt_us"));
+        let rates = faster(number(sixteen, "ops_per_s"), peer(sixteen, "ops_per_s"));
+        let _ = writeln!(
+            text,
+            "| {name} | {} µs | {} µs | {times} | {} k/s | {} k/s | {rates} | {} µs | {} µs |",
+            tenths(number(single, "curt_us")),
+            tenths(peer(single, "us")),
+            thousands(number(sixteen, "ops_per_s")),
+            thousands(peer(sixteen, "ops_per_s")),
+            tenths(number(all, "cpu_us")),
+            tenths(peer(all, "cpu_us")),
+        );
+    }
+    Ok(text)
+}
+
+fn single(rows: &[Value], placement: &str, title: &str) -> String {
+    let mut text = format!(
+        "{title}:\n\n| operation | echo | floor | Curt | p99 | by floor (95 %) | without file cache | through a mount | Ganesha | Ganesha by Curt |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n"
+    );
+    for row in of(rows, 1, 1, placement) {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            text_of(row, "op"),
+            tenths(number(row, "echo_us")),
+            tenths(number(row, "floor_us")),
+            tenths(number(row, "curt_us")),
+            tenths(number(row, "curt_p99_us")),
+            interval(row),
+            tenths(number(row, "filecache_off_us")),
+            tenths(number(row, "mount_us")),
+            tenths(peer(row, "us")),
+            faster(peer(row, "us"), number(row, "curt_us")),
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn many(rows: &[Value], outstanding: u64, connections: u64) -> String {
+    let mut text = format!(
+        "{outstanding} at once on {connections} {}, thousand operations a second and CPU of each:\n\n\
+         | operation | floor (µs) | Curt (µs) | by floor (95 %) | Curt | Ganesha | Curt by Ganesha | Curt CPU (µs) | Ganesha CPU (µs) | Ganesha by Curt |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+        if connections == 1 {
+            "connection"
+        } else {
+            "connections"
+        }
+    );
+    for row in of(rows, outstanding, connections, "any") {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            text_of(row, "op"),
+            tenths(number(row, "floor_us")),
+            tenths(number(row, "curt_us")),
+            interval(row),
+            thousands(number(row, "ops_per_s")),
+            thousands(peer(row, "ops_per_s")),
+            faster(number(row, "ops_per_s"), peer(row, "ops_per_s")),
+            tenths(number(row, "cpu_us")),
+            tenths(peer(row, "cpu_us")),
+            faster(peer(row, "cpu_us"), number(row, "cpu_us")),
+        );
+    }
+    text.push('\n');
+    text
+}
+
+/// The document's table: a line for each size, its passes beside each other.
+fn sizes(report: &Value) -> String {
+    let rows = report["sizes"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut text = String::from(
+        "The document's table (µs for each size; with the file cache, without it, and their ratio with its interval of 95 %):\n\n\
+         | KiB | write | rewrite | read | reread |\n|---|---|---|---|---|\n",
+    );
+    for passes in rows.chunks(4) {
+        let bytes = passes.first().and_then(|row| row["bytes"].as_u64()).unwrap_or(0);
+        let _ = write!(text, "| {} |", bytes >> 10);
+        for row in passes {
+            let slower = number(row, "ratio_low").is_some_and(|low| low > 1.02);
+            let _ = write!(
+                text,
+                " {} / {}: {}{} |",
+                tenths(number(row, "on_us")),
+                tenths(number(row, "off_us")),
+                interval(row),
+                if slower { " **loses**" } else { "" },
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn rows(report: &Value) -> Result<&[Value]> {
+    let rows = report["rows"]
+        .as_array()
+        .context("the benchmark printed no rows")?;
+    Ok(rows)
+}
+
+fn of<'a>(
+    rows: &'a [Value],
+    outstanding: u64,
+    connections: u64,
+    placement: &'a str,
+) -> impl Iterator<Item = &'a Value> {
+    rows.iter().filter(move |row| {
+        row["outstanding"].as_u64() == Some(outstanding)
+            && row["connections"].as_u64() == Some(connections)
+            && row["placement"].as_str() == Some(placement)
+    })
+}
+
+fn text_of<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().unwrap_or_default()
+}
+
+fn number(row: &Value, key: &str) -> Option<f64> {
+    row[key].as_f64()
+}
+
+fn peer(row: &Value, key: &str) -> Option<f64> {
+    row["peers"][PEER][key].as_f64()
+}
+
+/// By which factor ours is better; below 1 we lose.
+fn faster(more: Option<f64>, less: Option<f64>) -> String {
+    match more.zip(less) {
+        Some((more, less)) if less > 0.0 => {
+            let factor = more / less;
+            let word = if factor < 1.0 { " **loses**" } else { "" };
+            format!("{factor:.1} times{word}")
+        }
+        _ => String::new(),
+    }
+}
+
+fn interval(row: &Value) -> String {
+    let of = |key| number(row, key).unwrap_or(0.0);
+    format!(
+        "{:.2} ({:.2} to {:.2})",
+        of("ratio"),
+        of("ratio_low"),
+        of("ratio_high")
+    )
+}
+
+fn tenths(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"))
+}
+
+fn thousands(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{:.0}", value / 1000.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report() -> Value {
+        let row = |outstanding, placement, curt: f64| {
+            json!({"op": "GETATTR", "bytes": null, "outstanding": outstanding, "connections": 1, "placement": placement,
+                "echo_us": 7.0, "floor_us": 8.0, "curt_us": curt, "curt_p99_us": 20.0, "ratio": 1.05, "ratio_low": 1.0, "ratio_high": 1.1,
+                "ops_per_s": 300_000.0, "cpu_us": 2.0, "filecache_off_us": null, "mount_us": null,
+                "peers": {"ganesha": {"us": 16.0, "ops_per_s": 30_000.0, "cpu_us": 29.0}}})
+        };
+        json!({
+            "rows": [row(1, "any", 8.0), row(1, "one-cpu", 32.0), row(16, "any", 8.0), row(64, "any", 8.0)],
+            "sizes": [{"bytes": 1024, "pass": "write", "on_us": 2.0, "off_us": 1.0, "ratio": 2.0, "ratio_low": 1.5, "ratio_high": 2.5}],
+        })
+    }
+
+    #[test]
+    fn rows_that_lose_say_so() {
+        let text = benchmarks(&report()).unwrap_or_default();
+        assert!(text.contains("| 16.0 | 2.0 times |"), "{text}");
+        assert!(text.contains("| 16.0 | 0.5 times **loses** |"), "{text}");
+        assert!(
+            text.contains("| 1 | 2.0 / 1.0: 2.00 (1.50 to 2.50) **loses** |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_short_table_has_a_row_for_each_operation() {
+        let text = readme(&report()).unwrap_or_default();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(
+            text.contains("| 300 k/s | 30 k/s | 10.0 times | 2.0 µs | 29.0 µs |"),
+            "{text}"
+        );
+    }
+}
