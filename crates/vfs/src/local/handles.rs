@@ -1,15 +1,16 @@
 //! Who makes handles, and what opens them again.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::credentials::Identity;
 use super::data::reopen;
-use super::sys::{name_to_handle, open_by_handle};
+use super::sys::{KernelHandle, name_to_handle, name_to_handle_of, open_by_handle};
 use super::table::Table;
 use super::{HandleChoice, LocalError, LocalOptions, stat};
 use crate::error::Error;
@@ -58,12 +59,30 @@ impl Handles {
     /// The handle of the object behind a descriptor.
     pub(super) fn of(&self, fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
         match self {
-            Self::Kernel(_) => {
-                let handle = name_to_handle(fd)?;
-                let bytes = &handle.bytes[..handle.length];
-                NodeHandle::new(HandleScheme::Kernel, handle.kind, bytes).ok_or(Errno::OVERFLOW)
-            }
+            Self::Kernel(_) => from_kernel(&name_to_handle(fd)?),
             Self::Table(_) => Table::handle_of(fd),
+        }
+    }
+
+    /// The handle and status of what `name` leads to in a directory, of a symbolic link itself, without opening it. They are two
+    /// readings, the handle's first: the name may lead elsewhere by the second.
+    pub(super) fn of_name(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> Result<(NodeHandle, Statx), Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+        let status = || rustix::fs::statx(directory, name, flags, wanted);
+        match self {
+            Self::Kernel(_) => {
+                let handle = from_kernel(&name_to_handle_of(directory, name)?)?;
+                Ok((handle, status()?))
+            }
+            Self::Table(_) => {
+                let status = status()?;
+                Ok((Table::handle_by(&status)?, status))
+            }
         }
     }
 
@@ -132,6 +151,11 @@ impl Handles {
             }
         }
     }
+}
+
+fn from_kernel(handle: &KernelHandle) -> Result<NodeHandle, Errno> {
+    let bytes = &handle.bytes[..handle.length];
+    NodeHandle::new(HandleScheme::Kernel, handle.kind, bytes).ok_or(Errno::OVERFLOW)
 }
 
 /// Opens by handle, and again while the answer says nothing: Linux answers ENOMEM for the handle of a removed object whose

@@ -3,22 +3,36 @@
 //! What a cookie is worth is the file system's: ext4, XFS, btrfs and tmpfs (since Linux 6.6) keep an entry's position while
 //! others come and go; older tmpfs may list a name twice when files are made during a pass.
 
+//!
+//! Attributes and handles are had by name, in two system calls an entry and without opening it. They are two readings, so while
+//! the directory is being changed each object is opened instead, and both are read from that.
+
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{OFlags, RawDir, SeekFrom};
+use rustix::fs::{AtFlags, OFlags, RawDir, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use super::data::{reopen, retry};
+use super::stat::attributes_of_statx;
 use super::{LocalVfs, attributes_of};
 use crate::Wanted;
 use crate::answer::{Entry, Node, Visit};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Time};
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
 /// What one getdents64 may bring.
 const BUFFER_BYTES: usize = 32 * 1024;
+
+/// After so many entries it is looked whether the directory is being changed.
+const LOOK_EVERY: usize = 64;
+
+/// A directory that did not change for so long is not being changed: many times the step of the kernel's clock, and the time
+/// that two readings of one name take.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// An entry that waits to be visited together with others.
 struct Waiting {
@@ -28,13 +42,17 @@ struct Waiting {
     node: Option<Node>,
 }
 
-/// One listing.
+/// One listing with attributes.
 struct Pass<'a> {
     vfs: &'a LocalVfs,
     directory: &'a NodeHandle,
     attributes: &'a Attributes,
     fd: BorrowedFd<'a>,
-    wanted: Wanted,
+    /// What the directory is mounted by; `None` if the kernel does not tell.
+    mount: Option<u64>,
+    is_quiet: bool,
+    /// Entries since it was looked whether it is.
+    seen: usize,
     waiting: Vec<Waiting>,
 }
 
@@ -51,13 +69,9 @@ impl LocalVfs {
         if cookie != 0 {
             seek(&file, cookie)?;
         }
-        let mut pass = Pass {
-            vfs: self,
-            directory,
-            attributes,
-            fd,
-            wanted,
-            waiting: Vec::new(),
+        let mut pass = match wanted {
+            Wanted::Names => None,
+            Wanted::Nodes => Some(Pass::new(self, fd, (directory, attributes))),
         };
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut entries = RawDir::new(&file, &mut buffer);
@@ -67,43 +81,99 @@ impl LocalVfs {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
                 // What was visited so far is good; going on from there will tell the error.
-                Err(_) if visited => return pass.flush(visit).map(|_| false),
+                Err(_) if visited => {
+                    return pass.map_or(Ok(false), |mut pass| pass.flush(visit).map(|_| false));
+                }
                 Err(errno) => return Err(errno.into()),
             };
             visited = true;
-            pass.add(
-                entry.ino(),
-                entry.next_entry_cookie(),
-                entry.file_name().to_bytes(),
-            );
-            let whole = pass.waiting.len() >= self.handles.batch() || wanted == Wanted::Names;
-            if whole && !pass.flush(visit)? {
+            let (name, cookie) = (entry.file_name(), entry.next_entry_cookie());
+            // What is above the root is nobody's business.
+            let is_above = name == c".." && self.is_root(attributes);
+            let fileid = if is_above { attributes.fileid } else { entry.ino() };
+            let goes_on = match &mut pass {
+                None => {
+                    let name = name.to_bytes();
+                    let node = None;
+                    visit(&Entry {
+                        fileid,
+                        cookie,
+                        name,
+                        node,
+                    }) == Visit::Continue
+                }
+                Some(pass) => {
+                    pass.add(fileid, cookie, name);
+                    pass.waiting.len() < self.handles.batch() || pass.flush(visit)?
+                }
+            };
+            if !goes_on {
                 return Ok(false);
             }
         }
-        pass.flush(visit)
+        pass.map_or(Ok(true), |mut pass| pass.flush(visit))
     }
 }
 
-impl Pass<'_> {
-    fn add(&mut self, fileid: u64, cookie: u64, name: &[u8]) {
-        // What is above the root is nobody's business.
-        let above = name == b".." && self.vfs.is_root(self.attributes);
-        let fileid = if above { self.attributes.fileid } else { fileid };
-        let node = match self.wanted {
-            Wanted::Names => None,
-            Wanted::Nodes => self.node(name).ok(),
+impl<'a> Pass<'a> {
+    fn new(
+        vfs: &'a LocalVfs,
+        fd: BorrowedFd<'a>,
+        (directory, attributes): (&'a NodeHandle, &'a Attributes),
+    ) -> Self {
+        let status = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+        let status = status
+            .ok()
+            .filter(|status| status.stx_mask & StatxFlags::MNT_ID.bits() != 0);
+        Self {
+            vfs,
+            directory,
+            attributes,
+            fd,
+            mount: status.map(|status| status.stx_mnt_id),
+            is_quiet: is_quiet(attributes.ctime),
+            seen: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, fileid: u64, cookie: u64, name: &CStr) {
+        self.seen += 1;
+        if self.seen.is_multiple_of(LOOK_EVERY) {
+            self.is_quiet = attributes_of(self.fd).is_ok_and(|now| is_quiet(now.ctime));
+        }
+        let node = match self.node_by_name(fileid, name) {
+            Some(node) => Some(node),
+            None => self.node(name.to_bytes()).ok(),
         };
         // They are two readings of one directory: a name may stand for another object by now.
         let fileid = node.as_ref().map_or(fileid, |node| node.attributes.fileid);
         self.waiting.push(Waiting {
             fileid,
             cookie,
-            name: name.into(),
+            name: name.to_bytes().into(),
             node,
         });
     }
 
+    /// The object by two readings of its name; `None` if it is to be opened: names are being changed, it is not the one that the
+    /// directory's entry is of, or something else is mounted there.
+    fn node_by_name(&mut self, fileid: u64, name: &CStr) -> Option<Node> {
+        if !self.is_quiet || name == c"." || name == c".." {
+            return None;
+        }
+        let (handle, status) = self.vfs.handles.of_name(self.fd, name).ok()?;
+        let is_here =
+            status.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(status.stx_mnt_id) == self.mount;
+        let attributes = attributes_of_statx(&status);
+        let is_it =
+            attributes.fileid == fileid && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
+        // So it is with those that follow: file systems that number objects in two ways, or names that are being changed.
+        self.is_quiet = is_here && is_it;
+        self.is_quiet.then_some(Node { handle, attributes })
+    }
+
+    /// The object, opened.
     fn node(&self, name: &[u8]) -> Result<Node, Error> {
         if matches!(name, b"." | b"..") {
             return self.vfs.find(self.fd, self.directory, self.attributes, name);
@@ -148,6 +218,16 @@ impl Pass<'_> {
         }
         Ok(true)
     }
+}
+
+/// Whether a directory that changed then has been left alone since.
+fn is_quiet(changed: Time) -> bool {
+    let seconds = u64::try_from(changed.seconds).unwrap_or(0);
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, changed.nanoseconds);
+    // A time that is yet to come says nothing.
+    SystemTime::now()
+        .duration_since(changed)
+        .is_ok_and(|age| age > QUIET)
 }
 
 fn open_directory(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

@@ -1,6 +1,6 @@
 //! From the system's words for attributes to ours.
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, Stat, Statx, StatxTimestamp};
 
 use crate::attributes::{Attributes, Device, FileKind, Time};
 
@@ -23,6 +23,33 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
         atime: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+    }
+}
+
+/// The attributes that statx(2) told, all of the basic ones having been asked for.
+pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
+    let time = |time: &StatxTimestamp| Time {
+        seconds: time.tv_sec,
+        nanoseconds: time.tv_nsec,
+    };
+    let mode = u32::from(status.stx_mode);
+    Attributes {
+        kind: kind(FileType::from_raw_mode(mode)),
+        mode: mode & 0o7777,
+        nlink: status.stx_nlink,
+        uid: status.stx_uid,
+        gid: status.stx_gid,
+        size: status.stx_size,
+        used: status.stx_blocks * 512,
+        rdev: Device {
+            major: status.stx_rdev_major,
+            minor: status.stx_rdev_minor,
+        },
+        fsid: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
+        fileid: status.stx_ino,
+        atime: time(&status.stx_atime),
+        mtime: time(&status.stx_mtime),
+        ctime: time(&status.stx_ctime),
     }
 }
 

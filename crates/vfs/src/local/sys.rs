@@ -4,6 +4,7 @@
 //! faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls would change every thread of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -28,6 +29,15 @@ pub(super) struct KernelHandle {
 /// The name of the object behind `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or a kind above 255;
 /// `EOPNOTSUPP`: the file system has no such names.
 pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
+    name_to_handle_at(fd, c"", libc::AT_EMPTY_PATH)
+}
+
+/// The same of what `name` leads to in a directory; of a symbolic link itself.
+pub(super) fn name_to_handle_of(directory: BorrowedFd<'_>, name: &CStr) -> Result<KernelHandle, Errno> {
+    name_to_handle_at(directory, name, 0)
+}
+
+fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<KernelHandle, Errno> {
     let capacity = u32::try_from(HANDLE_BYTES_MAX).map_err(|_| Errno::OVERFLOW)?;
     let mut raw = RawHandle {
         bytes: capacity,
@@ -35,16 +45,16 @@ pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> 
         data: [0; HANDLE_BYTES_MAX],
     };
     let mut mount: libc::c_int = 0;
-    // SAFETY: `raw` is laid out as `struct file_handle` with `bytes` bytes of room, the path is an empty C string, and both
-    // pointers are to values that outlive the call.
+    // SAFETY: `raw` is laid out as `struct file_handle` with `bytes` bytes of room, the path is a C string, and all pointers are
+    // to values that outlive the call.
     let status = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
             fd.as_raw_fd(),
-            c"".as_ptr(),
+            path.as_ptr(),
             &raw mut raw,
             &raw mut mount,
-            libc::AT_EMPTY_PATH,
+            flags,
         )
     };
     done(status)?;

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use redb::{Builder, Database, MultimapTableDefinition, ReadableDatabase, TableError};
-use rustix::fs::{AtFlags, Mode, StatxFlags};
+use rustix::fs::{AtFlags, Mode, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use super::{BENEATH, PATH};
@@ -55,7 +55,16 @@ impl Table {
 
     pub(super) fn handle_of(fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-        let status = rustix::fs::statx(fd, c"", flags, StatxFlags::INO | StatxFlags::BTIME)?;
+        Self::handle_by(&rustix::fs::statx(
+            fd,
+            c"",
+            flags,
+            StatxFlags::INO | StatxFlags::BTIME,
+        )?)
+    }
+
+    /// The handle of the object that has this status, its number and time of birth having been asked for.
+    pub(super) fn handle_by(status: &Statx) -> Result<NodeHandle, Errno> {
         let mut bytes = [0; HANDLE_BYTES];
         bytes[..8].copy_from_slice(&status.stx_ino.to_be_bytes());
         if status.stx_mask & StatxFlags::BTIME.bits() != 0 {

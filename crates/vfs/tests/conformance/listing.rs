@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use curt_vfs::{Attributes, Error, Node, Visit, Wanted};
+use curt_vfs::{Attributes, Error, HandleChoice, Node, Visit, Wanted};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, ROOT, errno, everywhere};
@@ -171,4 +171,82 @@ fn a_rename_in_memory_keeps_its_place_in_a_listing() {
         .collect();
     assert_eq!(rest.len(), 7);
     assert!(rest.contains(&"other9".to_owned()) && !rest.contains(&"other0".to_owned()));
+}
+
+#[test]
+fn cookies_hold_after_a_restart_and_when_the_name_they_came_with_is_gone() {
+    everywhere(|tree| {
+        let root = tree.root();
+        for number in 0..60 {
+            tree.file(&root, &format!("name{number}"), 0o644);
+        }
+        let (first, _) = tree.names(&root, 0, 20);
+        let (last, cookie) = first.last().unwrap().clone();
+        tree.vfs.remove(&ROOT, &root, last.as_bytes()).value.unwrap();
+        // A table of handles is one server's at a time; the cookies are the file system's.
+        let again = tree
+            .place
+            .as_ref()
+            .filter(|place| place.choice == HandleChoice::Kernel);
+        let (rest, end) = match again.map(|place| place.serve()) {
+            Some(again) => crate::trees::names(&again, &root, cookie, 100),
+            None => tree.names(&root, cookie, 100),
+        };
+        let all: BTreeSet<String> = first
+            .into_iter()
+            .chain(rest.clone())
+            .map(|(name, _)| name)
+            .collect();
+        assert!(end, "{}", tree.name);
+        assert_eq!((all.len(), rest.len()), (62, 42), "{}", tree.name);
+    });
+}
+
+/// Says that it is over when the test is, however that ends.
+struct Over<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn handle_and_attributes_are_of_one_object_while_names_are_exchanged() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    everywhere(|tree| {
+        let Some(place) = &tree.place else { return };
+        let root = tree.root();
+        for number in 0..40 {
+            tree.file(&root, &format!("name{number}"), 0o644);
+        }
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let path = |number: u32| place.served.join(format!("name{number}"));
+                while !over.load(Ordering::Relaxed) {
+                    for number in 0..39 {
+                        let (from, to) = (path(number), path(number + 1));
+                        renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE).unwrap();
+                    }
+                }
+            });
+            let _over = Over(&over);
+            let mut seen = 0;
+            for _ in 0..30 {
+                let visit = &mut |entry: &curt_vfs::Entry<'_>| {
+                    if let Some(node) = &entry.node {
+                        let now = tree.attributes(&node.handle);
+                        assert_eq!(now.fileid, node.attributes.fileid, "{}", tree.name);
+                        seen += 1;
+                    }
+                    Visit::Continue
+                };
+                let listed = tree.vfs.read_directory(&ROOT, &root, 0, Wanted::Nodes, visit);
+                assert_eq!(listed.value, Ok(true));
+            }
+            assert!(seen > 30 * 30, "{seen}");
+        });
+    });
 }

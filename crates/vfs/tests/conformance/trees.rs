@@ -236,16 +236,24 @@ impl Tree {
         cookie: u64,
         count: usize,
     ) -> (Vec<(String, u64)>, bool) {
-        let mut names = Vec::new();
-        let listed = self
-            .vfs
-            .read_directory(&ROOT, directory, cookie, Wanted::Names, &mut |entry| {
-                if names.len() == count {
-                    return Visit::Stop;
-                }
-                names.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
-                Visit::Continue
-            });
-        (names, listed.value.unwrap())
+        names(&*self.vfs, directory, cookie, count)
     }
+}
+
+/// At most `count` names behind `cookie` with their cookies, and whether the directory ends with them.
+pub(crate) fn names(
+    vfs: &dyn Vfs,
+    directory: &NodeHandle,
+    cookie: u64,
+    count: usize,
+) -> (Vec<(String, u64)>, bool) {
+    let mut names = Vec::new();
+    let listed = vfs.read_directory(&ROOT, directory, cookie, Wanted::Names, &mut |entry| {
+        if names.len() == count {
+            return Visit::Stop;
+        }
+        names.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
+        Visit::Continue
+    });
+    (names, listed.value.unwrap())
 }

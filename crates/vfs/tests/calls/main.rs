@@ -1,0 +1,99 @@
+//! How many system calls listings take. Needs nothing but a directory; where tracing is not allowed it says so and ends.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+mod sys;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use curt_vfs::{Caller, LocalOptions, LocalVfs, Vfs, Visit, Wanted};
+
+/// Says that this process is the one to be counted.
+const COUNTED: &str = "CURT_COUNTED";
+const NAMES: u64 = 2000;
+/// Names that a reply of 32 KiB with attributes has room for.
+const NAMES_PER_REPLY: usize = 190;
+
+fn main() -> ExitCode {
+    if let Some(directory) = std::env::var_os(COUNTED) {
+        list(Path::new(&directory));
+        return ExitCode::SUCCESS;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..NAMES {
+        std::fs::write(directory.path().join(format!("{number:012}")), "").unwrap();
+    }
+    let mut command = Command::new("/proc/self/exe");
+    let (counts, succeeded) = match sys::count(command.env(COUNTED, directory.path())) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("not tried: tracing is not allowed here");
+            return ExitCode::SUCCESS;
+        }
+        counted => counted.unwrap(),
+    };
+    assert!(succeeded, "the process that was counted failed");
+    let &[plus, plain] = counts.as_slice() else {
+        panic!("{counts:?}");
+    };
+    let each = |count: u64| count as f64 / NAMES as f64;
+    println!(
+        "with attributes {:.3} calls a name, without {:.3}",
+        each(plus),
+        each(plain)
+    );
+    assert!(
+        each(plus) <= 2.2,
+        "with attributes: {:.3} calls a name",
+        each(plus)
+    );
+    assert!(each(plain) <= 0.1, "without: {:.3} calls a name", each(plain));
+    ExitCode::SUCCESS
+}
+
+/// Lists the directory once it is not young any more, both ways, between marks.
+fn list(directory: &Path) {
+    let vfs = LocalVfs::open(directory, &LocalOptions::default()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while directory
+        .metadata()
+        .unwrap()
+        .modified()
+        .unwrap()
+        .elapsed()
+        .unwrap()
+        < Duration::from_millis(200)
+    {
+        assert!(Instant::now() < deadline, "it is being changed");
+        std::thread::yield_now();
+    }
+    for wanted in [Wanted::Nodes, Wanted::Names] {
+        // What is done once is none of a name's costs.
+        pass(&vfs, wanted);
+        let _ = rustix::process::getppid();
+        let names = pass(&vfs, wanted);
+        let _ = rustix::process::getppid();
+        assert_eq!(names, NAMES + 2);
+    }
+}
+
+fn pass(vfs: &LocalVfs, wanted: Wanted) -> u64 {
+    let (mut cookie, mut names) = (0, 0);
+    loop {
+        let (mut room, mut next) = (NAMES_PER_REPLY, cookie);
+        let answer = vfs.read_directory(&Caller::ROOT, &vfs.root(), cookie, wanted, &mut |entry| {
+            if room == 0 {
+                return Visit::Stop;
+            }
+            assert!(wanted == Wanted::Names || entry.node.is_some());
+            (room, next) = (room - 1, entry.cookie);
+            names += 1;
+            Visit::Continue
+        });
+        if answer.value.unwrap() {
+            return names;
+        }
+        cookie = next;
+    }
+}
