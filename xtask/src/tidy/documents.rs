@@ -9,6 +9,8 @@ use super::{Complaints, Text};
 const SEMANTICS: &str = "SEMANTICS.md";
 /// The document with the reasons of the dependencies.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
+/// The manifest that takes nothing from the workspace's, for another compiler builds it.
+const FUZZ: &str = "fuzz/Cargo.toml";
 /// Documents that have to be there.
 const DOCUMENTS: [&str; 8] = [
     ARCHITECTURE,
@@ -30,7 +32,8 @@ pub(super) fn check(root: &Path, files: &[Text], complaints: &mut Complaints) {
         check_links(root, file, complaints);
     }
     if let (Some(workspace), Some(architecture)) = (text("Cargo.toml"), text(ARCHITECTURE)) {
-        check_dependencies(&workspace.text, architecture, complaints);
+        let fuzz = text(FUZZ).map_or("", |file| &file.text);
+        check_dependencies(&[&workspace.text, fuzz], architecture, complaints);
     }
     if let Some(semantics) = text(SEMANTICS) {
         check_promises(semantics, &tests(files), complaints);
@@ -59,8 +62,8 @@ fn check_links(root: &Path, file: &Text, complaints: &mut Complaints) {
     }
 }
 
-fn check_dependencies(workspace: &str, architecture: &Text, complaints: &mut Complaints) {
-    let used: BTreeSet<&str> = dependencies(workspace).collect();
+fn check_dependencies(manifests: &[&str], architecture: &Text, complaints: &mut Complaints) {
+    let used: BTreeSet<&str> = manifests.iter().flat_map(|text| dependencies(text)).collect();
     let table = architecture
         .text
         .split("\n## Dependencies")
@@ -83,11 +86,12 @@ fn check_dependencies(workspace: &str, architecture: &Text, complaints: &mut Com
     }
 }
 
-/// The names in `[workspace.dependencies]` that are not crates of this repository.
-fn dependencies(workspace: &str) -> impl Iterator<Item = &str> {
-    let section = workspace
+/// The names in `[workspace.dependencies]`, or of a manifest that has none in `[dependencies]`, that are not crates of this
+/// repository.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let section = manifest
         .lines()
-        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip_while(|line| !["[workspace.dependencies]", "[dependencies]"].contains(line))
         .skip(1);
     let entries = section
         .take_while(|line| !line.starts_with('['))
@@ -157,7 +161,7 @@ mod tests {
             "| rows | before |\n\n## Dependencies\n| crate | why |\n|---|---|\n| clap | x |\n| old | y |\n",
         );
         let mut complaints = Complaints::default();
-        check_dependencies(workspace, &architecture, &mut complaints);
+        check_dependencies(&[workspace], &architecture, &mut complaints);
         assert_eq!(complaints.0.len(), 2, "{:?}", complaints.0);
         assert!(complaints.0[0].contains("serde") && complaints.0[1].contains("old"));
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: what a machine can check of the house style.
 
 mod documents;
+mod manifests;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -52,6 +53,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     for file in &files {
         sources::check_words(file, &mut complaints);
     }
+    manifests::check(&files, &mut complaints);
     documents::check(root, &files, &mut complaints);
     for complaint in &complaints.0 {
         println!("{complaint}");

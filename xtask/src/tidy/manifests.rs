@@ -1,0 +1,116 @@
+//! Of manifests: what is depended on is used.
+
+use std::path::Path;
+
+use super::{Complaints, Text};
+
+/// Tables of a manifest whose entries are dependencies of its package.
+const TABLES: [&str; 3] = ["[dependencies]", "[dev-dependencies]", "[build-dependencies]"];
+/// What packages take their dependencies from.
+const WORKSPACE: &str = "[workspace.dependencies]";
+
+pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+    let manifests = || files.iter().filter(|file| file.name() == "Cargo.toml");
+    let mut used = Vec::new();
+    for manifest in manifests() {
+        let package = manifest.path.parent().unwrap_or_else(|| Path::new(""));
+        let sources: Vec<&Text> = files
+            .iter()
+            .filter(|file| file.has_ending("rs") && is_of(package, file, files))
+            .collect();
+        for (line, name) in TABLES.iter().flat_map(|table| entries(&manifest.text, table)) {
+            let word = name.replace('-', "_");
+            if !sources.iter().any(|source| has_word(&source.text, &word)) {
+                complaints.add(
+                    &manifest.path,
+                    line,
+                    format!("{name} is a dependency and not used"),
+                );
+            }
+            used.push(name);
+        }
+    }
+    for manifest in manifests() {
+        for (line, name) in entries(&manifest.text, WORKSPACE) {
+            if !used.contains(&name) {
+                complaints.add(&manifest.path, line, format!("no package depends on {name}"));
+            }
+        }
+    }
+}
+
+/// Whether a source belongs to the package in that directory, and not to one further below.
+fn is_of(package: &Path, source: &Text, files: &[Text]) -> bool {
+    let manifest = |directory: &Path| files.iter().any(|file| file.path == directory.join("Cargo.toml"));
+    let nearest = source
+        .path
+        .ancestors()
+        .skip(1)
+        .find(|directory| manifest(directory));
+    nearest == Some(package)
+}
+
+/// The names in a table, with their lines.
+pub(super) fn entries<'t>(manifest: &'t str, table: &str) -> Vec<(usize, &'t str)> {
+    let lines = manifest
+        .lines()
+        .enumerate()
+        .skip_while(|(_, line)| *line != table)
+        .skip(1);
+    lines
+        .take_while(|(_, line)| !line.starts_with('['))
+        .filter_map(|(number, line)| {
+            let (key, _) = line.split_once('=')?;
+            let name = key.trim().split('.').next()?;
+            (!name.starts_with('#')).then_some((number + 1, name))
+        })
+        .collect()
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    let part = |letter: Option<char>| letter.is_some_and(|it| it.is_alphanumeric() || it == '_');
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        !part(before) && !part(after)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> Text {
+        Text {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn what_nothing_uses_is_complained_of() {
+        let files = [
+            file(
+                "Cargo.toml",
+                "[workspace.dependencies]\nserde_json = \"1\"\nlibc = \"0.2\"\nnobody = \"1\"\n[profile.dev]\nopt-level = 1\n",
+            ),
+            file(
+                "a/Cargo.toml",
+                "[dependencies]\nserde_json.workspace = true\n# why\nlibc = { workspace = true }\n",
+            ),
+            file("a/src/lib.rs", "//! my_libc\nuse serde_json::Value;\n"),
+            file("a/b/Cargo.toml", "[dev-dependencies]\nsha2 = \"1\"\n"),
+            // It is b's, and not a's.
+            file("a/b/tests/x.rs", "use libc as _;\nuse sha2 as _;\n"),
+        ];
+        let mut complaints = Complaints::default();
+        check(&files, &mut complaints);
+        assert_eq!(
+            complaints.0,
+            [
+                "a/Cargo.toml:4: libc is a dependency and not used",
+                "Cargo.toml:4: no package depends on nobody"
+            ]
+        );
+    }
+}
