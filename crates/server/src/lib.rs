@@ -27,8 +27,8 @@ mod write_verifier;
 pub use dispatch::{NfsService, Setup, SetupError};
 pub use exports::{
     Client, ClientError, ClientKind, Difference, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, Entry,
-    ExportClient, ExportDefinition, ExportRules, Fate, Flavor, Fsid, MountPoint, NameService, Network,
-    Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, explain,
+    Explanation, ExportClient, ExportDefinition, ExportRules, Fate, Flavor, Fsid, MountPoint, NameService,
+    Network, Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, explain,
     read_exports,
 };
 pub use loopback::{Loopback, Moment};

@@ -226,8 +226,8 @@ impl Shared {
         let service = &*self.service;
         match question {
             Question::Addresses(host) => Answer::Addresses(service.addresses(host).into()),
-            Question::Name(address) => Answer::Name(service::checked_name(service, *address).map(Into::into)),
-            Question::Member(group, address) => Answer::Member(service::is_member(service, group, *address)),
+            Question::Name(address) => Answer::Name(checked_name(service, *address).map(Into::into)),
+            Question::Member(group, address) => Answer::Member(is_member(service, group, *address)),
             Question::Groups(uid) => Answer::Groups(service.groups(*uid).map(Into::into)),
         }
     }

@@ -204,8 +204,7 @@ impl fmt::Display for Difference {
 fn lines(exports: &Exports) -> BTreeMap<String, String> {
     let of_export = |export: &Arc<Export>| {
         let path = export.path().escape_ascii().to_string();
-        let line =
-            |client: &super::ExportClient| (format!("{path} {}", client.client), client.options.clone());
+        let line = |client: &ExportClient| (format!("{path} {}", client.client), client.options.clone());
         export.clients().iter().map(line).collect::<Vec<_>>()
     };
     exports.iter().flat_map(of_export).collect()

@@ -1,5 +1,7 @@
 //! MOUNT version 3 (RFC 1813 appendix I), and version 1 but for its MNT.
 
+#[cfg(test)]
+mod askers;
 mod clients;
 mod mount;
 #[cfg(test)]

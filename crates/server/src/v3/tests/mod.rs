@@ -4,6 +4,7 @@
 
 mod attributes;
 mod data;
+mod exports;
 mod fixture;
 mod handles;
 mod hostile;

@@ -1,0 +1,328 @@
+//! What the options of exports do to requests: crossing mounts, `subtree_check`, `async`, `nordirplus`, flavours, and reloads.
+
+use std::sync::Arc;
+
+use curt_proto::nfs3::{
+    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, Created, Fattr,
+    FileHandle, LookupOk, Outcome, Procedure, ReaddirPlusArguments, RenameArguments, RenameWcc, Sattr,
+    Stability, Status, WccData, WriteArguments, WriteOk,
+};
+use curt_vfs::{Caller, MemoryVfs, SetAttributes, Vfs};
+use curt_xdr::Opaque;
+
+use super::fixture::{Fixture, bytes_of, memory, place, rules};
+use crate::{ExportClient, ExportDefinition, ExportRules, Fsid};
+
+fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> ExportDefinition {
+    ExportDefinition::for_everyone(path.as_bytes().to_vec(), Arc::<MemoryVfs>::clone(vfs), rules)
+}
+
+/// `/one` with a directory `disk`, on which `/one/disk` is mounted: the fixture's own and another tree.
+fn mounted(above: ExportRules, below: Option<ExportRules>) -> Fixture {
+    let fixture = Fixture::new();
+    let set = SetAttributes::with_mode(0o755);
+    let disk = memory(3);
+    let made = fixture
+        .vfs
+        .make_directory(&Caller::ROOT, &fixture.vfs.root(), b"disk", &set);
+    made.value.unwrap();
+    let inside = disk.make_directory(&Caller::ROOT, &disk.root(), b"inside", &set);
+    inside.value.unwrap();
+    let mut exports = vec![export("/one", &fixture.vfs, above)];
+    exports.extend(below.map(|rules| export("/one/disk", &disk, rules)));
+    fixture.service.replace_exports(exports).unwrap();
+    fixture
+}
+
+fn found(outcome: Outcome<LookupOk, Option<Fattr>>) -> LookupOk {
+    match outcome {
+        Outcome::Ok(found) => found,
+        Outcome::Failed(status, _) => panic!("{status}"),
+    }
+}
+
+fn crossing(rules: ExportRules) -> ExportRules {
+    ExportRules {
+        crossmnt: true,
+        ..rules
+    }
+}
+
+#[test]
+fn a_mount_is_entered_with_crossmnt_above_or_nohide_below_and_else_hidden() {
+    let nohide = ExportRules {
+        nohide: true,
+        ..rules()
+    };
+    for (above, below, entered) in [
+        (rules(), Some(rules()), false),
+        (crossing(rules()), Some(rules()), true),
+        (rules(), Some(nohide), true),
+        (crossing(rules()), None, false),
+    ] {
+        let fixture = mounted(above, below);
+        let disk = found(fixture.lookup(fixture.root(), b"disk"));
+        let inside = fixture.lookup(disk.object, b"inside").status();
+        assert_eq!(inside == Status::Ok, entered, "{above:?} {below:?}");
+        let (root, attributes) = (fixture.attributes(fixture.root()), disk.attributes.unwrap());
+        assert_eq!(root.fsid != attributes.fsid, entered);
+        assert_eq!(attributes, fixture.attributes(disk.object));
+        let up = found(fixture.lookup(disk.object, b".."));
+        assert_eq!(up.object, fixture.root(), "back where it came from");
+        assert_eq!(up.attributes, Some(root));
+    }
+}
+
+#[test]
+fn a_mount_that_is_closed_to_the_caller_shows_what_it_covers() {
+    let mut fixture = mounted(rules(), None);
+    let disk = memory(3);
+    let mut below = export("/one/disk", &disk, rules());
+    below.clients = vec![ExportClient {
+        client: crate::Client::parse("10.9.9.9").unwrap(),
+        ..ExportClient::everyone(rules())
+    }];
+    let exports = vec![export("/one", &fixture.vfs, crossing(rules())), below];
+    fixture.service.replace_exports(exports).unwrap();
+    let covered = found(fixture.lookup(fixture.root(), b"disk"));
+    assert_eq!(
+        covered.attributes.unwrap().fsid,
+        fixture.attributes(fixture.root()).fsid
+    );
+    fixture.move_to_port(1001);
+    assert_eq!(
+        fixture.attributes(covered.object).fsid,
+        covered.attributes.unwrap().fsid
+    );
+}
+
+#[test]
+fn the_root_of_a_hidden_mount_is_its_own_parent() {
+    let fixture = mounted(rules(), Some(rules()));
+    let root = fixture.root_of(3);
+    assert_eq!(found(fixture.lookup(root, b"..")).object, root);
+}
+
+#[test]
+fn a_listing_leaves_mounts_to_lookup() {
+    let fixture = mounted(crossing(rules()), Some(rules()));
+    let names = list(&fixture, fixture.root());
+    let with_handle = |name: &[u8]| {
+        let needle = bytes_of(&Opaque::<255>::new(name).unwrap());
+        names.windows(needle.len()).any(|window| window == needle)
+    };
+    assert!(with_handle(b"disk"));
+    let covered = fixture.vfs.lookup(&Caller::ROOT, &fixture.vfs.root(), b"disk");
+    let covered = covered.value.unwrap().handle;
+    let bytes = covered.bytes();
+    assert!(
+        !names.windows(bytes.len()).any(|window| window == bytes),
+        "the handle of the covered directory is given out"
+    );
+}
+
+fn list(fixture: &Fixture, directory: FileHandle) -> Vec<u8> {
+    let arguments = ReaddirPlusArguments {
+        directory,
+        cookie: Cookie(0),
+        verifier: CookieVerifier::default(),
+        directory_count: 4096,
+        max_count: 8192,
+    };
+    fixture
+        .raw(Procedure::ReaddirPlus.number(), &bytes_of(&arguments))
+        .unwrap()
+}
+
+#[test]
+fn nordirplus_refuses_readdirplus_alone() {
+    let fixture = Fixture::with_rules(ExportRules {
+        readdirplus: false,
+        ..rules()
+    });
+    let reply = list(&fixture, fixture.root());
+    assert_eq!(reply[..4], 10_004_u32.to_be_bytes(), "NFS3ERR_NOTSUPP");
+    let plain = Fixture::new();
+    assert_eq!(list(&plain, plain.root())[..4], [0; 4]);
+}
+
+fn write(fixture: &Fixture, file: FileHandle, stability: Stability) -> WriteOk {
+    let arguments = WriteArguments {
+        file,
+        offset: 0,
+        count: 4,
+        stability,
+        data: Opaque::new(b"data").unwrap(),
+    };
+    match fixture.call::<WriteOk, WccData>(Procedure::Write, &arguments) {
+        Outcome::Ok(written) => written,
+        Outcome::Failed(status, _) => panic!("{status}"),
+    }
+}
+
+#[test]
+fn async_answers_before_anything_is_stable_and_says_that_it_is() {
+    for asynchronous in [false, true] {
+        let fixture = Fixture::with_rules(ExportRules {
+            asynchronous,
+            ..rules()
+        });
+        let file = fixture.make_file(fixture.root(), b"file", 0o644);
+        let commit = || {
+            let arguments = CommitArguments {
+                file,
+                offset: 0,
+                count: 0,
+            };
+            fixture
+                .call::<CommitOk, WccData>(Procedure::Commit, &arguments)
+                .status()
+        };
+        let before = || {
+            fixture.vfs.lose_unstable_data();
+            fixture.attributes(file).size
+        };
+        for stability in [Stability::FileSync, Stability::DataSync, Stability::Unstable] {
+            assert_eq!(
+                write(&fixture, file, stability).committed,
+                stability,
+                "{asynchronous}"
+            );
+        }
+        assert_eq!(commit(), Status::Ok);
+        let expected = if asynchronous { 0 } else { 4 };
+        assert_eq!(
+            before(),
+            expected,
+            "async={asynchronous}: what is left after a crash"
+        );
+    }
+}
+
+#[test]
+fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
+    let mut fixture = Fixture::with_rules(ExportRules {
+        subtree_check: true,
+        ..rules()
+    });
+    let root = fixture.root();
+    let closed = fixture.make_directory(root, b"closed", 0o700);
+    let open = fixture.make_directory(root, b"open", 0o777);
+    let hidden = fixture.make_file(closed, b"file", 0o666);
+    let seen = fixture.make_file(open, b"file", 0o666);
+    let status = |fixture: &Fixture, handle: FileHandle| {
+        fixture.call::<Fattr, ()>(Procedure::Getattr, &handle).status()
+    };
+    fixture.become_user(5, 5);
+    assert_eq!(status(&fixture, seen), Status::Ok);
+    assert_eq!(
+        status(&fixture, hidden),
+        Status::Stale,
+        "nobody else may search the way to it"
+    );
+    fixture.become_user(0, 0);
+    assert_eq!(status(&fixture, hidden), Status::Ok);
+    assert_eq!(
+        found(fixture.lookup(open, b"file")).object,
+        seen,
+        "the same handle again"
+    );
+    let rename = RenameArguments {
+        from: place(open, b"file"),
+        to: place(closed, b"moved"),
+    };
+    let renamed = fixture.call::<RenameWcc, RenameWcc>(Procedure::Rename, &rename);
+    assert_eq!(renamed.status(), Status::Ok);
+    assert_eq!(status(&fixture, seen), Status::Stale);
+    let moved = found(fixture.lookup(closed, b"moved")).object;
+    assert_eq!(status(&fixture, moved), Status::Ok);
+    // A handle from before the option was set does not say where its file is.
+    let without = Fixture::new();
+    let file = without.make_file(without.root(), b"file", 0o666);
+    let checked = ExportRules {
+        subtree_check: true,
+        ..rules()
+    };
+    without
+        .service
+        .replace_exports(vec![export("/one", &without.vfs, checked)])
+        .unwrap();
+    assert_eq!(status(&without, file), Status::Stale);
+}
+
+#[test]
+fn fsid_is_what_clients_see_and_handles_outlive_another_device_behind_it() {
+    let fixture = Fixture::new();
+    let with = |instance, fsid| {
+        let everyone = export("/one", &memory(instance), rules());
+        vec![ExportDefinition {
+            fsid: Some(fsid),
+            ..everyone
+        }]
+    };
+    fixture
+        .service
+        .replace_exports(with(7, Fsid::Number(77)))
+        .unwrap();
+    let current = fixture.service.exports.current();
+    let file_system = current.iter().next().unwrap().file_system;
+    let root = fixture.root();
+    assert_eq!(fixture.attributes(root).fsid, 77);
+    fixture
+        .service
+        .replace_exports(with(8, Fsid::Number(77)))
+        .unwrap();
+    let again = fixture.service.exports.current();
+    assert_eq!(again.iter().next().unwrap().file_system, file_system);
+    let uuid = Fsid::Uuid(0x0d5a_8b04_6c3c_4b8e_9d7c_2f3f_1f0d_4e11_u128.to_be_bytes());
+    fixture.service.replace_exports(with(8, uuid)).unwrap();
+    let folded = 0x0d5a_8b04_6c3c_4b8e ^ 0x9d7c_2f3f_1f0d_4e11_u64;
+    assert_eq!(fixture.attributes(fixture.root()).fsid, folded);
+    assert_eq!(
+        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status(),
+        Status::Stale,
+        "another fsid is another file system"
+    );
+}
+
+#[test]
+fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
+    let fixture = Fixture::new();
+    let (one, two) = (fixture.root(), fixture.root_of(2));
+    let status = |handle| fixture.call::<Fattr, ()>(Procedure::Getattr, &handle).status();
+    assert_eq!((status(one), status(two)), (Status::Ok, Status::Ok));
+    let replaced = fixture.service.replace_exports(vec![
+        export("/one", &fixture.vfs, rules()),
+        export("/three", &memory(3), rules()),
+    ]);
+    let difference = replaced.unwrap();
+    assert_eq!(difference.to_string(), "added /three *()\nremoved /two *()");
+    assert_eq!((status(one), status(two)), (Status::Ok, Status::Stale));
+    assert!(!difference.is_empty());
+    let same = fixture.service.replace_exports(vec![
+        export("/one", &fixture.vfs, rules()),
+        export("/three", &memory(3), rules()),
+    ]);
+    assert_eq!(same.unwrap().to_string(), "nothing changed");
+    // What cannot be served leaves everything as it was.
+    let twice = vec![
+        export("/one", &fixture.vfs, rules()),
+        export("/one/", &memory(4), rules()),
+    ];
+    assert!(fixture.service.replace_exports(twice).is_err());
+    assert_eq!(status(one), Status::Ok);
+    let read_only = ExportRules {
+        read_only: true,
+        ..rules()
+    };
+    fixture
+        .service
+        .replace_exports(vec![export("/one", &fixture.vfs, read_only)])
+        .unwrap();
+    let arguments = CreateArguments {
+        place: place(one, b"new"),
+        how: CreateHow::Guarded(Sattr::default()),
+    };
+    let refused = fixture.call::<Created, WccData>(Procedure::Create, &arguments);
+    assert_eq!(refused.status(), Status::Rofs);
+}
