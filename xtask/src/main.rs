@@ -1,6 +1,7 @@
 //! The project's chores, as `cargo xtask CHORE`.
 
 mod compare;
+mod fuzz;
 mod install;
 mod packages;
 mod test;
@@ -31,6 +32,14 @@ enum Chore {
     },
     /// Check what the house style asks of files, names and documents
     Tidy,
+    /// Fuzz what takes bytes of peers and operators; installs cargo-fuzz and a nightly compiler where they are missing
+    Fuzz {
+        /// The target; all of them, one after another, without it
+        target: Option<String>,
+        /// How long each runs
+        #[arg(long, default_value_t = 600)]
+        seconds: u32,
+    },
     /// Install the packages that the tests need
     Packages,
     /// Measure beside other servers, and write the tables and pictures of BENCHMARKS.md and README.md
@@ -69,6 +78,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test { quick, only } => test::run(&test::Scope::new(quick, only)),
         Chore::Tidy => tidy::run(&root()),
+        Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds).map(|()| true),
         Chore::Packages => packages::install().map(|()| true),
         Chore::Compare {
             what: Comparison::Latency { rounds, json },

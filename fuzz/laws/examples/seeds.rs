@@ -1,0 +1,183 @@
+//! Writes the seeds from which fuzzing begins into `fuzz/corpus`: one good message of each kind, made by our own encoders.
+//! `cargo run -p curt-fuzz-laws --example seeds`; what is there already is kept.
+
+use std::path::Path;
+
+use curt_proto::nfs3::{FileHandle, Procedure};
+use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::message::{encode_accepted_header, encode_call_header};
+use curt_rpc::record;
+use curt_xdr::{Encode as _, put_opaque};
+
+fn main() -> std::io::Result<()> {
+    for (target, name, bytes) in records()
+        .into_iter()
+        .chain(messages())
+        .chain(portmap())
+        .chain(mount())
+        .chain(nfs())
+        .chain(exports())
+    {
+        let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../corpus")).join(target);
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(directory.join(format!("seed-{name}")), bytes)?;
+    }
+    Ok(())
+}
+
+type Seed = (&'static str, String, Vec<u8>);
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn records() -> Vec<Seed> {
+    let whole = [&record::mark(8)[..], &[7; 8]].concat();
+    let fragments = [
+        words(&[4]),
+        vec![1; 4],
+        words(&[0]),
+        words(&[1 << 31 | 3]),
+        vec![2; 3],
+    ]
+    .concat();
+    let long = words(&[1 << 31 | 1000]);
+    [("whole", &whole), ("fragments", &fragments), ("long", &long)]
+        .map(|(name, bytes)| ("record", name.to_owned(), [&[3], bytes.as_slice()].concat()))
+        .to_vec()
+}
+
+fn messages() -> Vec<Seed> {
+    let credential = Credential::Sys(SysCredential {
+        machine_name: MachineName::new(b"seed"),
+        uid: 1000,
+        gid: 1000,
+        groups: Groups::first_of(&[1, 2, 3]),
+    });
+    let (mut call, mut none, mut reply) = (Vec::new(), Vec::new(), Vec::new());
+    encode_call_header(&mut call, 1, (100_003, 3, 1), &credential);
+    encode_call_header(&mut none, 2, (100_000, 2, 0), &Credential::None);
+    encode_accepted_header(&mut reply, 3);
+    let denied = words(&[4, 1, 1, 1, 5]);
+    [
+        ("sys", call),
+        ("none", none),
+        ("reply", reply),
+        ("denied", denied),
+    ]
+    .map(|(name, bytes)| ("message", name.to_owned(), bytes))
+    .to_vec()
+}
+
+fn portmap() -> Vec<Seed> {
+    let mapping = words(&[100_003, 3, 6, 2049]);
+    let mut binding = words(&[100_003, 3]);
+    for text in [b"tcp".as_slice(), b"127.0.0.1.8.1", b"superuser"] {
+        put_opaque(&mut binding, text);
+    }
+    let address = b"::1.8.1".to_vec();
+    [("mapping", mapping), ("binding", binding), ("address", address)]
+        .map(|(name, bytes)| ("portmap_words", name.to_owned(), bytes))
+        .to_vec()
+}
+
+fn mount() -> Vec<Seed> {
+    let mut path = Vec::new();
+    put_opaque(&mut path, b"/export");
+    let mut seeds = vec![("mount_words", "path".to_owned(), path.clone())];
+    let mut entry = words(&[1]);
+    entry.extend(&path);
+    entry.extend(&path);
+    entry.extend(words(&[0]));
+    seeds.push(("mount_words", "list".to_owned(), entry));
+    seeds.push(("mount_words", "reply".to_owned(), words(&[0, 4, 7, 2, 1, 0])));
+    for procedure in 0..6_u8 {
+        seeds.push((
+            "mount_service",
+            format!("{procedure}"),
+            [&[procedure, 0], path.as_slice()].concat(),
+        ));
+    }
+    seeds
+}
+
+/// Arguments of each procedure that mean something, with the word that stands for a handle of the root.
+fn arguments(procedure: Procedure) -> Vec<u8> {
+    const ROOT: u32 = 0xffff_ff00;
+    const FILE: u32 = 0xffff_ff01;
+    const LINK: u32 = 0xffff_ff03;
+    let name = |text: &[u8]| {
+        let mut out = Vec::new();
+        put_opaque(&mut out, text);
+        out
+    };
+    let mode = words(&[1, 0o644, 0, 0, 0, 0, 0]);
+    let named = |text: &[u8]| [words(&[ROOT]), name(text)].concat();
+    match procedure {
+        Procedure::Null => Vec::new(),
+        Procedure::Getattr | Procedure::Fsstat | Procedure::Fsinfo | Procedure::Pathconf => words(&[ROOT]),
+        Procedure::Readlink => words(&[LINK]),
+        Procedure::Setattr => [words(&[FILE]), mode, words(&[0])].concat(),
+        Procedure::Lookup => named(b"file"),
+        Procedure::Remove => named(b"link"),
+        Procedure::Rmdir => named(b"directory"),
+        Procedure::Access => words(&[FILE, 0x3f]),
+        Procedure::Read => words(&[FILE, 0, 0, 64]),
+        Procedure::Write => [words(&[FILE, 0, 0, 4, 2]), name(b"data")].concat(),
+        Procedure::Create => [named(b"new"), words(&[2, 1, 2])].concat(),
+        Procedure::Mkdir => [named(b"new"), mode].concat(),
+        Procedure::Symlink => [named(b"new"), mode, name(b"file")].concat(),
+        Procedure::Mknod => [named(b"new"), words(&[7]), mode].concat(),
+        Procedure::Rename => [named(b"file"), named(b"other")].concat(),
+        Procedure::Link => [words(&[FILE]), named(b"other")].concat(),
+        Procedure::Readdir => words(&[ROOT, 0, 0, 0, 0, 512]),
+        Procedure::ReaddirPlus => words(&[ROOT, 0, 0, 0, 0, 512, 1024]),
+        Procedure::Commit => words(&[FILE, 0, 0, 0]),
+    }
+}
+
+fn nfs() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    let mut handle = Vec::new();
+    FileHandle::new(&[0x5a; 24])
+        .expect("a short handle")
+        .encode(&mut handle);
+    for procedure in Procedure::ALL {
+        let number = u8::try_from(procedure.number()).expect("22 procedures");
+        let arguments = arguments(procedure);
+        let length = u8::try_from(arguments.len() / 4).expect("short arguments");
+        seeds.push((
+            "service",
+            procedure.name().to_lowercase(),
+            [&[number, length, 0, 0], arguments.as_slice()].concat(),
+        ));
+        let mut plain = vec![number];
+        for word in arguments.chunks(4) {
+            let stands_for_one = word.starts_with(&[0xff; 3]);
+            plain.extend(if stands_for_one { &handle } else { word });
+        }
+        seeds.push(("nfs_words", procedure.name().to_lowercase(), plain));
+    }
+    seeds.push(("handle", "bit".to_owned(), vec![13, 1]));
+    seeds.push(("handle", "cut".to_owned(), vec![255, 20]));
+    seeds.push(("handle", "given".to_owned(), Vec::new()));
+    seeds
+}
+
+fn exports() -> Vec<Seed> {
+    let texts = [
+        ("plain", "/srv 192.168.1.0/24(rw,sync) *(ro)\n"),
+        (
+            "defaults",
+            "/srv -rw,no_root_squash host.example @trusted(ro) fd00::/64\n",
+        ),
+        (
+            "quoted",
+            "\"/srv/with blank\" *.example(rw,\\\n  insecure) # comment\n/a\\040b *(all_squash,anonuid=1,anongid=2)\n",
+        ),
+        ("sec", "/srv *(sec=sys:none,rw,sec=sys,ro,fsid=3,crossmnt)\n"),
+    ];
+    texts
+        .map(|(name, text)| ("exports", name.to_owned(), text.as_bytes().to_vec()))
+        .to_vec()
+}

@@ -1,0 +1,49 @@
+//! Handles: what the server did not give out is refused, however like it looks.
+
+use curt_proto::nfs3::{Fattr, FileHandle, Outcome, Procedure, Status};
+use curt_xdr::decode_all;
+
+use crate::world::{World, bytes};
+
+/// Taken for a handle as they are, and for changes of a good one: pairs of a position and what is flipped there.
+///
+/// # Panics
+/// If a handle is taken that the server did not give out.
+pub fn handle(input: &[u8]) {
+    let world = World::new();
+    if let Ok(forged) = FileHandle::new(input) {
+        refused_unless_given(&world, &forged);
+    }
+    let mut changed = world.handles[0].as_bytes().to_vec();
+    for pair in input.chunks_exact(2) {
+        match usize::from(pair[0]) {
+            // Another length, too.
+            255 => changed.truncate(usize::from(pair[1])),
+            254 => changed.push(pair[1]),
+            at => {
+                let length = changed.len().max(1);
+                if let Some(byte) = changed.get_mut(at % length) {
+                    *byte ^= pair[1];
+                }
+            }
+        }
+    }
+    if let Ok(forged) = FileHandle::new(&changed) {
+        refused_unless_given(&world, &forged);
+    }
+}
+
+fn refused_unless_given(world: &World, forged: &FileHandle) {
+    let given = world.handles.contains(forged);
+    let results = match world.nfs(Procedure::Getattr, 0, &bytes(forged)) {
+        Ok(results) => results,
+        Err(failure) => panic!("{forged:?}: {failure:?}"),
+    };
+    let outcome: Outcome<Fattr> = decode_all(&results).expect("GETATTR's reply");
+    let refused = matches!(outcome.status(), Status::Badhandle | Status::Stale);
+    assert!(
+        given != refused,
+        "{forged:?}: {:?}, given out: {given}",
+        outcome.status()
+    );
+}

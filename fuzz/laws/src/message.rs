@@ -1,0 +1,65 @@
+//! Headers of calls and replies: what is understood can be said again, and is then understood as the same.
+
+use curt_rpc::auth::{Auth, Credential, Groups, MachineName, SysCredential};
+use curt_rpc::message::{
+    AcceptStatus, Call, ReplyHeader, decode_reply_header, encode_accepted_header, encode_call_header,
+    encode_denied, encode_failure,
+};
+use curt_xdr::{Decoder, put_fixed};
+
+/// The bytes are taken for a call, and for a reply.
+///
+/// # Panics
+/// If a message changes on its way through our own words.
+pub fn message(bytes: &[u8]) {
+    if let Ok(call) = Call::decode(bytes) {
+        call_survives(&call);
+    }
+    let mut decoder = Decoder::new(bytes);
+    if let Ok(header) = decode_reply_header(&mut decoder) {
+        reply_survives(&header);
+    }
+}
+
+fn call_survives(call: &Call<'_>) {
+    let credential = match call.credential {
+        Auth::None => Credential::None,
+        Auth::Sys(sys) => Credential::Sys(SysCredential {
+            machine_name: MachineName::new(sys.machine_name),
+            uid: sys.uid,
+            gid: sys.gid,
+            groups: Groups::first_of(&sys.groups),
+        }),
+        // We never send another.
+        Auth::Other { .. } => return,
+    };
+    let mut bytes = Vec::new();
+    encode_call_header(
+        &mut bytes,
+        call.xid,
+        (call.program, call.version, call.procedure),
+        &credential,
+    );
+    put_fixed(&mut bytes, call.arguments);
+    let again = Call::decode(&bytes).expect("our own call is understood");
+    let mut expected = *call;
+    if let Auth::Sys(sys) = &mut expected.credential {
+        // Arbitrary, and ours is 0.
+        sys.stamp = 0;
+    }
+    let padded = again.arguments.len().next_multiple_of(4) == again.arguments.len();
+    assert!(padded && again.arguments.starts_with(call.arguments));
+    expected.arguments = again.arguments;
+    assert_eq!(again, expected);
+}
+
+fn reply_survives(header: &ReplyHeader) {
+    let mut bytes = Vec::new();
+    match header.outcome {
+        Ok(AcceptStatus::Success) => encode_accepted_header(&mut bytes, header.xid),
+        Ok(status) => encode_failure(&mut bytes, header.xid, status),
+        Err(denial) => encode_denied(&mut bytes, header.xid, denial),
+    }
+    let again = decode_reply_header(&mut Decoder::new(&bytes)).expect("our own reply is understood");
+    assert_eq!(&again, header);
+}

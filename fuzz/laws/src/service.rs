@@ -1,0 +1,88 @@
+//! Whole calls, executed: whatever the arguments, the reply is one that the procedure may give.
+
+use curt_proto::mount3::{self, ExportList, MountList, MountReply};
+use curt_proto::nfs3::Procedure;
+use curt_rpc::server::CallFailure;
+use curt_xdr::decode_all;
+
+use crate::words::is_result;
+use crate::world::{World, bytes};
+
+/// Most calls of one input.
+const CALLS_MAX: usize = 16;
+/// A word of arguments with these first three bytes stands for a handle that the server gave: fuzzers cannot forge them.
+const HANDLE_WORD: [u8; 3] = [0xff, 0xff, 0xff];
+
+/// Calls to NFSv3, one after another: procedure, number of words of arguments, caller (even: root), a byte that is not used,
+/// then the words.
+///
+/// # Panics
+/// If a reply is not one of the procedure's.
+pub fn service(bytes: &[u8]) {
+    let world = World::new();
+    let mut rest = bytes;
+    for _ in 0..CALLS_MAX {
+        let Some(([procedure, words, caller, _], after)) = rest.split_first_chunk::<4>() else {
+            return;
+        };
+        let length = (usize::from(*words) * 4).min(after.len());
+        let (arguments, after) = after.split_at(length);
+        rest = after;
+        let procedure = Procedure::ALL[usize::from(*procedure) % Procedure::ALL.len()];
+        let uid = if caller % 2 == 0 { 0 } else { 1000 };
+        match world.nfs(procedure, uid, &with_handles(&world, arguments)) {
+            Ok(results) => assert!(is_result(procedure, &results), "{procedure}: {results:02x?}"),
+            Err(CallFailure::GarbageArguments) => {}
+            Err(failure) => panic!("{procedure}: {failure:?}"),
+        }
+    }
+}
+
+/// The arguments with the words that stand for handles replaced by these.
+fn with_handles(world: &World, arguments: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for word in arguments.chunks(4) {
+        match word {
+            [a, b, c, number] if [*a, *b, *c] == HANDLE_WORD => {
+                let handle = world.handles[usize::from(*number) % world.handles.len()];
+                out.extend(bytes(&handle));
+            }
+            _ => out.extend_from_slice(word),
+        }
+    }
+    out
+}
+
+/// A call to MOUNT: the first byte is the procedure, the second the version, the rest the arguments.
+///
+/// # Panics
+/// If a reply is not one of the procedure's.
+pub fn mount_service(bytes: &[u8]) {
+    let Some(([number, version], arguments)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let procedure = mount3::Procedure::ALL[usize::from(*number) % mount3::Procedure::ALL.len()];
+    let version = if version % 2 == 0 {
+        mount3::VERSION
+    } else {
+        mount3::VERSION_1
+    };
+    let world = World::new();
+    let asked = world.call((mount3::PROGRAM, version, procedure.number()), 0, arguments);
+    let results = match asked {
+        Ok(results) => results,
+        Err(CallFailure::GarbageArguments) => return,
+        Err(failure) => panic!("{procedure:?}: {failure:?}"),
+    };
+    let well = match procedure {
+        mount3::Procedure::Null | mount3::Procedure::Unmount | mount3::Procedure::UnmountAll => {
+            results.is_empty()
+        }
+        mount3::Procedure::Mount => {
+            decode_all::<MountReply>(&results).is_ok() || version == mount3::VERSION_1
+        }
+        mount3::Procedure::Dump => decode_all::<MountList<'_>>(&results).is_ok(),
+        mount3::Procedure::Export => decode_all::<ExportList<'_>>(&results).is_ok(),
+    };
+    assert!(well, "{procedure:?}: {results:02x?}");
+}

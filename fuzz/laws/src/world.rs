@@ -1,0 +1,160 @@
+//! A server with a small tree in memory, and calls to it of any bytes.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3::{self, FileHandle, LookupOk, Outcome, Procedure};
+use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::message::{Call, encode_call_header};
+use curt_rpc::server::{CallFailure, Context, Service as _};
+use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State};
+use curt_trace::ServerCounters;
+use curt_vfs::{MemoryOptions, MemoryVfs};
+use curt_xdr::{Encode, Opaque, decode_all, put_fixed};
+use tempfile::TempDir;
+
+/// Where the tree is exported.
+pub(crate) const EXPORT: &[u8] = b"/export";
+/// How much can be written: little, so that no input costs much.
+const BYTES_MAX: u64 = 1 << 20;
+const FILES_MAX: u64 = 64;
+/// Longest reply: what a READ returns, and room.
+const REPLY_MAX: usize = nfs3::DATA_MAX + 4096;
+
+/// The server, and handles of what is in its tree: the root, a file, a directory, a symbolic link.
+pub(crate) struct World {
+    service: NfsService,
+    pub(crate) handles: Vec<FileHandle>,
+}
+
+/// Who calls.
+pub(crate) fn credential(uid: u32) -> Credential {
+    Credential::Sys(SysCredential {
+        machine_name: MachineName::new(b"fuzz"),
+        uid,
+        gid: uid,
+        groups: Groups::first_of(&[]),
+    })
+}
+
+thread_local! {
+    /// The server's memory of itself, one for the thread: its key stays the same, so that an input means the same each time.
+    static STATE: TempDir = tempfile::tempdir().expect("a directory for state");
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let vfs = MemoryVfs::new(MemoryOptions {
+            bytes_max: BYTES_MAX,
+            files_max: FILES_MAX,
+            root_mode: 0o777,
+            ..MemoryOptions::default()
+        });
+        let rules = ExportRules {
+            squash: Squash::None,
+            ..ExportRules::default()
+        };
+        let exports = vec![ExportDefinition::for_everyone(
+            EXPORT.to_vec(),
+            Arc::new(vfs),
+            rules,
+        )];
+        let service = NfsService::new(Setup {
+            state: STATE.with(|directory| State::open(directory.path()).expect("state")),
+            exports,
+            counters: Arc::new(ServerCounters::default()),
+        })
+        .expect("a service");
+        let mut world = Self {
+            service,
+            handles: Vec::new(),
+        };
+        world.plant();
+        world
+    }
+
+    /// What is in the tree at the beginning.
+    fn plant(&mut self) {
+        let path = bytes(&ExportPath(Opaque::new(EXPORT).expect("a short path")));
+        let mounted = self
+            .call(
+                (
+                    mount3::PROGRAM,
+                    mount3::VERSION,
+                    mount3::Procedure::Mount.number(),
+                ),
+                0,
+                &path,
+            )
+            .expect("MNT is answered");
+        let MountReply::Ok(ok) = decode_all(&mounted).expect("MNT's reply") else {
+            panic!("the export cannot be mounted");
+        };
+        let root = ok.root;
+        // Guarded, of mode 0666 and size 5; a directory of mode 0777; a link to "file".
+        let attributes = [1, 0o666, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let unset = [1, 0o777, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let guarded = [1_u32.to_be_bytes().as_slice(), &attributes].concat();
+        let mut target = unset.clone();
+        put_string(&mut target, b"file");
+        let entries = [
+            (Procedure::Create, b"file".as_slice(), guarded),
+            (Procedure::Mkdir, b"directory", unset),
+            (Procedure::Symlink, b"link", target),
+        ];
+        self.handles.push(root);
+        for (procedure, name, rest) in entries {
+            let mut place = bytes(&root);
+            put_string(&mut place, name);
+            let looked = place.clone();
+            place.extend(rest);
+            self.nfs(procedure, 0, &place).expect("the tree can be made");
+            let found = self
+                .nfs(Procedure::Lookup, 0, &looked)
+                .expect("LOOKUP is answered");
+            match decode_all::<Outcome<LookupOk, Option<nfs3::Fattr>>>(&found) {
+                Ok(Outcome::Ok(ok)) => self.handles.push(ok.object),
+                other => panic!("{procedure}: {other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn nfs(
+        &self,
+        procedure: Procedure,
+        uid: u32,
+        arguments: &[u8],
+    ) -> Result<Vec<u8>, CallFailure> {
+        self.call((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), uid, arguments)
+    }
+
+    /// A call as it comes over a connection.
+    pub(crate) fn call(
+        &self,
+        procedure: (u32, u32, u32),
+        uid: u32,
+        arguments: &[u8],
+    ) -> Result<Vec<u8>, CallFailure> {
+        let mut record = Vec::new();
+        encode_call_header(&mut record, 1, procedure, &credential(uid));
+        put_fixed(&mut record, arguments);
+        let call = Call::decode(&record).expect("our own call is understood");
+        let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut results = Vec::new();
+        let mut context = Context::detached(address(1023), address(nfs3::PORT));
+        self.service.call(&call, &mut context, &mut results)?;
+        assert!(results.len() <= REPLY_MAX, "a reply of {} bytes", results.len());
+        Ok(results)
+    }
+}
+
+pub(crate) fn bytes(value: &impl Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut out);
+    out
+}
+
+fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+    curt_xdr::put_opaque(out, text);
+}

@@ -1,0 +1,141 @@
+//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, by cargo-fuzz and a nightly compiler, which are installed where they
+//! are missing.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::root;
+
+/// The version of cargo-fuzz that is installed where none is.
+const CARGO_FUZZ: &str = "0.13";
+/// Longest input in bytes: enough for several calls in one.
+const INPUT_MAX: u32 = 2048;
+/// Most memory of a target in MiB, AddressSanitizer's included: what a peer sends must not make more be kept.
+const MEMORY_MAX: u32 = 2048;
+/// One input may take so long, in seconds, on a machine that does something else as well.
+const INPUT_SECONDS: u32 = 20;
+
+/// Runs one target, or all of them, for `seconds` each. What is found anew stays out of the repository, in `fuzz/target/corpus`.
+///
+/// # Errors
+/// There is no such target, a tool cannot be installed, or a target found an input that breaks its law (it is named).
+pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<()> {
+    let fuzz = root().join("fuzz");
+    let known = targets(&fuzz)?;
+    let wanted: Vec<&str> = match target {
+        None => known.iter().map(String::as_str).collect(),
+        Some(name) if known.iter().any(|it| it == name) => vec![name],
+        Some(name) => bail!("there is no target {name}; there are {}", known.join(", ")),
+    };
+    install()?;
+    cargo_fuzz(&["build"], "building the targets")?;
+    for name in wanted {
+        let start = Instant::now();
+        let found = fuzz.join("target/corpus").join(name);
+        std::fs::create_dir_all(&found).with_context(|| found.display().to_string())?;
+        let kept = fuzz.join("corpus").join(name);
+        let limits = [
+            format!("-max_total_time={seconds}"),
+            format!("-max_len={INPUT_MAX}"),
+            format!("-rss_limit_mb={MEMORY_MAX}"),
+            format!("-timeout={INPUT_SECONDS}"),
+        ];
+        let directories = [&found, &kept].map(|path| path.display().to_string());
+        let mut arguments = vec!["run", name];
+        arguments.extend(directories.iter().map(String::as_str));
+        arguments.push("--");
+        arguments.extend(limits.iter().map(String::as_str));
+        let said = cargo_fuzz(&arguments, name)?;
+        let done = said
+            .lines()
+            .rev()
+            .find(|line| line.starts_with("Done "))
+            .unwrap_or("done");
+        println!("{name}: {done} ({:.0} s)", start.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// The targets: a file each.
+fn targets(fuzz: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(fuzz.join("targets"))? {
+        if let Some(name) = entry?.path().file_stem() {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Installs what is missing of a nightly compiler and cargo-fuzz.
+fn install() -> Result<()> {
+    let there = |command: &mut Command| {
+        let asked = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    let nightly = there(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
+    if !nightly {
+        println!("to install: a nightly toolchain (libFuzzer's instrumentation)");
+        let mut command = Command::new("rustup");
+        finish(command.args(["toolchain", "install", "nightly", "--profile", "minimal"]))?;
+    }
+    if !there(Command::new("cargo").args(["fuzz", "--version"])) {
+        println!("to install: cargo-fuzz (runs the targets)");
+        let mut command = Command::new("cargo");
+        finish(command.args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ]))?;
+    }
+    Ok(())
+}
+
+fn cargo_fuzz(arguments: &[&str], what: &str) -> Result<String> {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo", "fuzz"]).args(arguments);
+    // What cargo told us of its own toolchain must not reach the other.
+    for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR"] {
+        command.env_remove(name);
+    }
+    finish(&mut command).with_context(|| what.to_owned())
+}
+
+/// Runs a command in the repository and returns what it said; where it fails, that is the error.
+fn finish(command: &mut Command) -> Result<String> {
+    let output = command
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{} cannot be started", command.get_program().display()))?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success(), "{}\n{said}", output.status);
+    Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_a_corpus_and_a_binary() -> Result<()> {
+        let fuzz = root().join("fuzz");
+        let manifest = std::fs::read_to_string(fuzz.join("Cargo.toml"))?;
+        let targets = targets(&fuzz)?;
+        assert!(!targets.is_empty());
+        for name in targets {
+            assert!(
+                manifest.contains(&format!("\"{name}\"")),
+                "{name} is not in Cargo.toml"
+            );
+            assert!(fuzz.join("corpus").join(&name).is_dir(), "{name} has no corpus");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_unknown_target_is_refused_by_name() {
+        let error = run(Some("nonsense"), 1).expect_err("no such target");
+        assert!(error.to_string().contains("nonsense"));
+    }
+}
