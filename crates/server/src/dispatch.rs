@@ -15,7 +15,7 @@ use crate::mount3::Clients;
 use crate::reply_cache::{self, Bounds, ReplyCache};
 use crate::request::Request;
 use crate::state::{State, StateError, random};
-use crate::write_verifier::WriteVerifier;
+use crate::write_verifier::WriteVerifiers;
 use crate::{mount3 as mount_procedures, v3};
 
 /// What a service is made of.
@@ -59,7 +59,7 @@ pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
     state: State,
-    pub(crate) write_verifier: WriteVerifier,
+    pub(crate) write_verifiers: WriteVerifiers,
     pub(crate) clients: Clients,
     pub(crate) counters: Arc<ServerCounters>,
     replies: ReplyCache,
@@ -89,7 +89,7 @@ impl NfsService {
             key: state.handle_key(),
             exports: ExportsTable::new(names),
             state,
-            write_verifier: WriteVerifier::new(u64::from_ne_bytes(random()?)),
+            write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
             clients: Clients::default(),
             counters,
             replies: ReplyCache::new(Bounds::default(), random()?),

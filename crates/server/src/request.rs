@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData};
+use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData, WriteVerifier};
 use curt_rpc::auth::Auth;
 use curt_rpc::server::{CallFailure, Context};
-use curt_vfs::{Attributes, Caller, Error, FileKind, Node, NodeHandle, Vfs, WccBefore};
+use curt_vfs::{Attributes, Caller, Error, FileKind, Node, NodeHandle, Vfs, Waits, WccBefore};
 use rustix::io::Errno;
 
 use crate::attributes::{before_to_wire, to_wire};
@@ -45,7 +45,15 @@ pub(crate) struct Request<'r, 'c> {
 impl<'r> Request<'r, '_> {
     /// To be called before an operation on `target` that may wait for a disk: others then read the connection on.
     pub(crate) fn may_wait(&mut self, target: &Target<'_>) {
-        if target.vfs().may_wait() {
+        if target.vfs().waits() != Waits::Never {
+            self.context.may_block();
+        }
+    }
+
+    /// To be called before a question about `target` whose answer is in memory if the object was used lately: if it was not,
+    /// others read the connection on.
+    pub(crate) fn may_wait_for(&mut self, target: &Target<'_>) {
+        if !target.vfs().at_hand(&target.node) {
             self.context.may_block();
         }
     }
@@ -143,9 +151,9 @@ impl Target<'_> {
         }
     }
 
-    /// To be told of each failed change, whichever procedure's: the write verifier must not outlive data that are lost.
-    pub(crate) fn note(&self, error: Error) {
-        self.service.write_verifier.note(error);
+    /// What tells whether unstable writes to this target's tree can have been lost: to be read before a write and after a commit.
+    pub(crate) fn write_verifier(&self) -> WriteVerifier {
+        self.service.write_verifiers.of(self.vfs().losses())
     }
 
     pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr {

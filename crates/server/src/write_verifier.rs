@@ -1,50 +1,36 @@
-//! The write verifier: the same as long as nothing that was written unstably can have been lost (RFC 1813 section
+//! Write verifiers: the same as long as nothing that was written unstably to a tree can have been lost (RFC 1813 section
 //! 3.3.7), so that clients know what to send again.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! A tree counts its losses itself ([`Vfs::losses`](curt_vfs::Vfs::losses)), and has counted one before anybody can be told that
+//! a commit went well. A WRITE reads the number before it writes, a COMMIT after it committed: when data get lost at the
+//! same moment, the two then differ, and the data are sent once too often rather than once too seldom.
 
 use curt_proto::nfs3;
-use curt_vfs::Error;
 
-/// The verifier of this life of the server.
-///
-/// A WRITE must read it before it writes, a COMMIT after it committed: when data get lost at the same moment, the two
-/// then differ, and the data are sent once too often rather than once too seldom.
-pub(crate) struct WriteVerifier(AtomicU64);
+/// The verifiers of this life of the server.
+pub(crate) struct WriteVerifiers(u64);
 
-impl WriteVerifier {
+impl WriteVerifiers {
     /// Starts with a number that no other life has had, as far as randomness goes.
     pub(crate) const fn new(instance: u64) -> Self {
-        Self(AtomicU64::new(instance))
+        Self(instance)
     }
 
-    pub(crate) fn current(&self) -> nfs3::WriteVerifier {
-        // SeqCst with `note`: who is told of a loss has changed the number before anybody can be told of it.
-        nfs3::WriteVerifier(self.0.load(Ordering::SeqCst).to_be_bytes())
-    }
-
-    /// Looks at why an operation failed; changes the verifier if data may have been lost.
-    pub(crate) fn note(&self, error: Error) {
-        if let Error::Lost(errno) = error {
-            self.0.fetch_add(1, Ordering::SeqCst);
-            tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
-        }
+    /// The verifier of a tree that lost data so many times.
+    pub(crate) const fn of(&self, losses: u64) -> nfs3::WriteVerifier {
+        nfs3::WriteVerifier(self.0.wrapping_add(losses).to_be_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::*;
 
     #[test]
-    fn the_verifier_changes_exactly_when_data_may_be_lost() {
-        let verifier = WriteVerifier::new(41);
-        let first = verifier.current();
-        verifier.note(Error::Os(Errno::IO));
-        assert_eq!(verifier.current(), first);
-        verifier.note(Error::Lost(Errno::IO));
-        assert_ne!(verifier.current(), first);
+    fn each_loss_and_each_life_has_another_verifier() {
+        let verifiers = WriteVerifiers::new(u64::MAX);
+        assert_eq!(verifiers.of(3), verifiers.of(3));
+        assert_ne!(verifiers.of(0), verifiers.of(1));
+        assert_ne!(verifiers.of(0), WriteVerifiers::new(41).of(0));
     }
 }

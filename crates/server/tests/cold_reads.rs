@@ -20,7 +20,7 @@ use curt_trace::ServerCounters;
 use curt_vfs::{
     Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Fetch, Fetched,
     Limits as FileLimits, Linked, MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read,
-    Renamed, SetAttributes, Space, Special, Stability, Time, Vfs, Visit, Wanted, Written,
+    Renamed, SetAttributes, Space, Special, Stability, Time, Vfs, Visit, Waits, Wanted, Written,
 };
 use curt_xdr::{Encode, Opaque, decode_all};
 use parking_lot::{Condvar, Mutex};
@@ -100,8 +100,12 @@ impl Vfs for Cold {
         Some(Answer { attributes, value })
     }
 
-    fn may_wait(&self) -> bool {
-        true
+    fn waits(&self) -> Waits {
+        Waits::Data
+    }
+
+    fn losses(&self) -> u64 {
+        0
     }
 
     fn space(&self, node: &NodeHandle) -> Answer<Space> {

@@ -17,7 +17,7 @@ pub enum Error {
     /// The guard of SETATTR does not match (RFC 1813: `NFS3ERR_NOT_SYNC`).
     #[error("the file changed in between")]
     NotSync,
-    /// Data that had been answered as unstable may be lost: the write verifier must change.
+    /// Data that had been answered as unstable may be lost ([`crate::Vfs::losses`] has changed).
     #[error("written data may be lost: {0}")]
     Lost(Errno),
 }

@@ -28,7 +28,10 @@ pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Time}
 pub use caller::Caller;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
-pub use local::{HandleChoice, HoldObjects, LocalError, LocalOptions, LocalVfs, MetadataDurability};
+pub use local::{
+    FileCacheCounters, FileCaching, HandleChoice, HoldObjects, LocalError, LocalOptions, LocalVfs,
+    MetadataDurability,
+};
 pub use memory::{FaultPoint, Formula, MemoryOptions, MemoryVfs, TreeBuilder};
 pub use time::{SystemClock, TimeSource};
 
@@ -67,6 +70,17 @@ pub enum Special {
     Fifo,
     /// A socket's name.
     Socket,
+}
+
+/// What of a tree may have to be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Nothing: it lives in memory.
+    Never,
+    /// A disk of this machine: for data, and for what is known of objects that were not used lately ([`Vfs::at_hand`]).
+    Data,
+    /// Anything may take milliseconds, even a look at attributes: another machine, or some program.
+    Always,
 }
 
 /// What READDIR is to fetch for each entry.
@@ -111,8 +125,20 @@ pub trait Vfs: Send + Sync {
     ) -> Changed<()>;
 
     /// Finds `name` in `directory` (needs search permission). `.` is the directory, `..` its parent; the parent of
-    /// the root is the root, and no answer lies outside of the tree. The outcome's attributes are the directory's.
+    /// the root is the root. No name leads out of the tree (one that would is `ESTALE` or `EACCES`); a directory that others
+    /// moved out of it keeps its handle, and its names can still be looked up with that. The outcome's attributes are the
+    /// directory's.
     fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node>;
+
+    /// As [`Vfs::lookup`], but `None` where a disk or another machine might have to be waited for.
+    fn lookup_at_hand(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> Option<Outcome<Node>> {
+        (self.waits() == Waits::Never).then(|| self.lookup(caller, directory, name))
+    }
 
     /// Which of the rights in `asked` the caller has. Rights that make no sense for the kind of `node` are not granted.
     /// A file system that is read-only grants no change. The owner exception of READ and WRITE does not show here.
@@ -143,8 +169,35 @@ pub trait Vfs: Send + Sync {
         data: &mut Vec<u8>,
     ) -> Option<Outcome<Fetched>>;
 
-    /// Whether there is anything to wait for at all: false for trees that live in memory.
-    fn may_wait(&self) -> bool;
+    /// What of this tree may have to be waited for.
+    fn waits(&self) -> Waits;
+
+    /// Whether what is known of `node` (attributes, rights, how full its file system is) can be told without waiting, as far as
+    /// one can say beforehand.
+    fn at_hand(&self, node: &NodeHandle) -> bool {
+        let _ = node;
+        self.waits() != Waits::Always
+    }
+
+    /// Whether an unstable write to `node` may have to wait before it is in memory, as far as one can say beforehand.
+    fn may_wait_to_write(&self, node: &NodeHandle) -> bool {
+        let _ = node;
+        self.waits() != Waits::Never
+    }
+
+    /// How often data that were answered as [`Stability::Unstable`] may have been lost so far. It has changed before anybody
+    /// learns that a commit succeeded which did not hear of the loss: so a write verifier made of it, read before a
+    /// write and after a commit, never hides one.
+    fn losses(&self) -> u64;
+
+    /// Closes everything that is kept open for speed alone, but for what is in use: for the end of an export, or when somebody
+    /// wants to unmount the file system.
+    fn release_all(&self) {}
+
+    /// The counters of files kept open, where there are any.
+    fn file_cache(&self) -> Option<FileCacheCounters> {
+        None
+    }
 
     /// Writes `data` at `offset`, clearing suid and sgid bits as write(2) does for a process without privileges, and
     /// makes it as durable as asked before it returns. Fewer bytes than given may have been written when space ends; an
@@ -160,8 +213,8 @@ pub trait Vfs: Send + Sync {
 
     /// Makes everything written to `node` durable; the range may be widened, `count` 0 means to the end.
     ///
-    /// [`Error::Lost`]: data that were answered as [`Stability::Unstable`] could not be written and may be gone. The
-    /// server must change its write verifier, so that clients send them again. It is told once per failure.
+    /// [`Error::Lost`]: data that were answered as [`Stability::Unstable`] could not be written and may be gone. [`Vfs::losses`]
+    /// has changed, so that clients send them again. It is told once per failure.
     fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, offset: u64, count: u32) -> Changed<()>;
 
     /// Makes or takes a regular file, see [`CreateMode`]. The `Changed` is the directory's. [`Error::Lost`] as for

@@ -14,6 +14,7 @@ pub(super) fn run(
     arguments: AccessArguments,
 ) -> Result<Outcome<AccessOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&arguments.object)?;
+    request.may_wait_for(&target);
     let asked = if target.read_only() {
         AccessMask(arguments.access.0 & !CHANGES.0)
     } else {

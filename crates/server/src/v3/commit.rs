@@ -16,7 +16,7 @@ pub(super) fn run(
     if target.rules().asynchronous {
         return Ok(Outcome::Ok(CommitOk {
             wcc: target.unchanged(),
-            verifier: request.service.write_verifier.current(),
+            verifier: target.write_verifier(),
         }));
     }
     request.may_wait(&target);
@@ -26,11 +26,8 @@ pub(super) fn run(
     Ok(match changed.value {
         Ok(()) => Outcome::Ok(CommitOk {
             wcc,
-            verifier: request.service.write_verifier.current(),
+            verifier: target.write_verifier(),
         }),
-        Err(error) => {
-            target.note(error);
-            Outcome::Failed(status::of_error_on_data(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
     })
 }

@@ -16,6 +16,7 @@ pub(super) fn run(
     arguments: FsinfoArguments,
 ) -> Result<Outcome<FsinfoOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&arguments.root)?;
+    request.may_wait_for(&target);
     let answer = target.vfs().limits(&target.node);
     let attributes = target.post_op(answer.attributes);
     Ok(match answer.value {

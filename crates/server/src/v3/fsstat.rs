@@ -10,6 +10,7 @@ pub(super) fn run(
     root: FileHandle,
 ) -> Result<Outcome<FsstatOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&root)?;
+    request.may_wait_for(&target);
     let answer = target.vfs().space(&target.node);
     let attributes = target.post_op(answer.attributes);
     Ok(match answer.value {

@@ -31,10 +31,7 @@ pub(super) fn run(
     };
     Ok(match linked.directory.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => {
-            file.note(error);
-            Outcome::Failed(status::of_error(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error(error), wcc),
     })
 }
 

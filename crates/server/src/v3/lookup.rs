@@ -19,7 +19,13 @@ pub(super) fn run(
     if let Some(left) = crossing::leave(request, &directory, name) {
         return left.map(Outcome::Ok);
     }
-    let found = directory.vfs().lookup(&directory.caller(), &directory.node, name);
+    let (vfs, caller) = (directory.vfs(), directory.caller());
+    let found = vfs
+        .lookup_at_hand(&caller, &directory.node, name)
+        .unwrap_or_else(|| {
+            request.context.may_block();
+            vfs.lookup(&caller, &directory.node, name)
+        });
     let attributes = directory.post_op(found.attributes);
     Ok(match found.value {
         Ok(node) => {

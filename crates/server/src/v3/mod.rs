@@ -105,10 +105,7 @@ fn created(
                 directory: wcc,
             })
         }
-        Err(error) => {
-            directory.note(error);
-            Outcome::Failed(status::of_error(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error(error), wcc),
     }
 }
 
@@ -117,10 +114,7 @@ fn removed(directory: &Target<'_>, changed: Changed<()>) -> Outcome<WccData, Wcc
     let wcc = directory.wcc(changed.before, changed.after);
     match changed.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => {
-            directory.note(error);
-            Outcome::Failed(status::of_error(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error(error), wcc),
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) fn run(
     object: FileHandle,
 ) -> Result<Outcome<PathconfOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&object)?;
+    request.may_wait_for(&target);
     let answer = target.vfs().limits(&target.node);
     let attributes = target.post_op(answer.attributes);
     Ok(match answer.value {

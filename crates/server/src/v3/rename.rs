@@ -32,10 +32,7 @@ pub(super) fn run(
     };
     Ok(match renamed.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => {
-            from.note(error);
-            Outcome::Failed(status::of_error(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error(error), wcc),
     })
 }
 

@@ -28,9 +28,6 @@ pub(super) fn run(
     let wcc = target.wcc(changed.before, changed.after);
     Ok(match changed.value {
         Ok(()) => Outcome::Ok(wcc),
-        Err(error) => {
-            target.note(error);
-            Outcome::Failed(status::of_error_on_data(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
     })
 }

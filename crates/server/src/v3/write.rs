@@ -32,8 +32,10 @@ pub(super) fn run(
     };
     if asked != Stability::Unstable {
         request.may_wait(&target);
+    } else if target.vfs().may_wait_to_write(&target.node) {
+        request.context.may_block();
     }
-    let verifier = request.service.write_verifier.current();
+    let verifier = target.write_verifier();
     let (offset, stability) = (arguments.offset, to_vfs(asked));
     let changed = target
         .vfs()
@@ -55,10 +57,7 @@ pub(super) fn run(
                 verifier,
             })
         }
-        Err(error) => {
-            target.note(error);
-            Outcome::Failed(status::of_error_on_data(error), wcc)
-        }
+        Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
     })
 }
 

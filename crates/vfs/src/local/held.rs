@@ -6,15 +6,13 @@
 //! link count, which every user looks at. What it does do is keep the space of a file that somebody else removed: so
 //! what is not used is let go within two ticks, and what is removed through us at once.
 //!
-//! The number is bounded. A thread lets go of what is idle, and sleeps while nothing is held.
+//! The number is bounded. The sweeper (`sweeper`), whose looks are the ticks, lets go of what is idle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
-use std::thread::Thread;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
@@ -26,9 +24,6 @@ const SHARDS: usize = 32;
 const HELD_MAX: u64 = 4096;
 /// The part of the process's descriptors that may be used here.
 const SHARE: u64 = 4;
-/// What is not used for between one and two of these is let go.
-const TICK: Duration = Duration::from_secs(1);
-
 struct Held {
     fd: Arc<OwnedFd>,
     /// The tick of its last use.
@@ -64,6 +59,11 @@ impl HeldObjects {
     fn shard(&self, handle: &NodeHandle) -> &Mutex<HashMap<NodeHandle, Held>> {
         let at = self.hasher.hash_one(handle) % SHARDS as u64;
         &self.shards[usize::try_from(at).expect("it is below the number of shards")]
+    }
+
+    /// Whether an object is held.
+    pub(super) fn knows(&self, handle: &NodeHandle) -> bool {
+        self.shard(handle).lock().contains_key(handle)
     }
 
     pub(super) fn find(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
@@ -138,54 +138,6 @@ fn take_oldest(shard: &mut HashMap<NodeHandle, Held>) -> Option<Held> {
     shard.remove(&oldest)
 }
 
-/// The thread that lets go of what is idle; it ends when the objects are dropped.
-pub(super) struct Sweeper {
-    thread: Option<Thread>,
-}
-
-impl Sweeper {
-    pub(super) fn start(held: &Arc<HeldObjects>) -> Self {
-        let weak = Arc::downgrade(held);
-        let sweeping = std::thread::Builder::new()
-            .name("held objects".into())
-            .spawn(move || sweep_until_gone(&weak));
-        match sweeping {
-            Ok(handle) => Self {
-                thread: Some(handle.thread().clone()),
-            },
-            Err(error) => {
-                tracing::warn!(%error, "objects that are idle are kept open: no thread to let go of them");
-                Self { thread: None }
-            }
-        }
-    }
-
-    /// There is something to let go of later.
-    pub(super) fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.unpark();
-        }
-    }
-}
-
-impl Drop for Sweeper {
-    fn drop(&mut self) {
-        self.wake();
-    }
-}
-
-fn sweep_until_gone(held: &Weak<HeldObjects>) {
-    while let Some(objects) = held.upgrade() {
-        let more = objects.sweep();
-        drop(objects);
-        if more {
-            std::thread::park_timeout(TICK);
-        } else {
-            std::thread::park();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,20 +190,5 @@ mod tests {
         let none = HeldObjects::new(0);
         none.hold(&handle(1), &fd);
         assert!(none.find(&handle(1)).is_none());
-    }
-
-    #[test]
-    fn the_sweeper_ends_with_what_it_sweeps() {
-        let held = Arc::new(HeldObjects::new(1000));
-        let sweeper = Sweeper::start(&held);
-        if held.hold(&handle(1), &descriptor()) {
-            sweeper.wake();
-        }
-        let weak = Arc::downgrade(&held);
-        drop(held);
-        drop(sweeper);
-        while weak.strong_count() > 0 {
-            std::thread::yield_now();
-        }
     }
 }

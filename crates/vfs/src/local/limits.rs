@@ -7,6 +7,7 @@ use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::sys::check_access;
+use crate::Waits;
 use crate::answer::{Access, Limits, Space};
 use crate::attributes::{Attributes, FileKind};
 
@@ -89,9 +90,19 @@ fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(u64::from_ne_bytes(fstatfs(fd)?.f_type.to_ne_bytes()) & 0xffff_ffff)
 }
 
-/// Whether nothing of it would survive a restart of the machine anyway.
-pub(super) fn lives_in_memory(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    Ok(matches!(magic(fd)?, TMPFS | RAMFS))
+const OVERLAYFS: u64 = 0x794c_7630;
+
+/// What has to be waited for. File systems that nobody described may be anything, such as a program of some user (FUSE) or
+/// another machine.
+pub(super) fn waits(fd: BorrowedFd<'_>) -> Result<Waits, Errno> {
+    let magic = magic(fd)?;
+    Ok(match magic {
+        // Nothing of it would survive a restart of the machine.
+        TMPFS | RAMFS => Waits::Never,
+        OVERLAYFS => Waits::Data,
+        _ if KNOWN.iter().any(|known| known.magic == magic) => Waits::Data,
+        _ => Waits::Always,
+    })
 }
 
 /// The file system's own id; none where it has no id that lasts.

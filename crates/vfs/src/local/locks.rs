@@ -1,10 +1,11 @@
 //! One lock per file, so that attributes before and after a change enclose that change alone.
 //!
 //! The locks are a fixed number of stripes, chosen by the handle: two files may share one, which costs time and never
-//! correctness. Two are taken in the order of their stripes. None is held over I/O that may wait for a disk or a visitor.
+//! correctness. Several are taken in the order of their stripes. None is held over I/O that may wait for a disk or a visitor.
 
 use std::hash::{BuildHasher, RandomState};
 
+use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::handle::NodeHandle;
@@ -16,11 +17,13 @@ pub(super) struct FileLocks {
     hasher: RandomState,
 }
 
+/// No change concerns more objects: two directories, what is moved and what it replaces.
+const TOGETHER_MAX: usize = 4;
+
 /// What keeps other changes away until it is dropped.
 #[must_use]
 pub(super) struct Held<'a> {
-    _first: MutexGuard<'a, ()>,
-    _second: Option<MutexGuard<'a, ()>>,
+    _guards: ArrayVec<MutexGuard<'a, ()>, TOGETHER_MAX>,
 }
 
 impl FileLocks {
@@ -37,21 +40,25 @@ impl FileLocks {
         usize::try_from(hash).expect("it is below the number of stripes")
     }
 
-    pub(super) fn hold(&self, handle: &NodeHandle) -> Held<'_> {
-        Held {
-            _first: self.stripes[self.stripe(handle)].lock(),
-            _second: None,
-        }
+    /// Keeps other changes away from one object.
+    pub(super) fn hold(&self, handle: &NodeHandle) -> MutexGuard<'_, ()> {
+        self.stripes[self.stripe(handle)].lock()
     }
 
-    pub(super) fn hold_both(&self, one: &NodeHandle, other: &NodeHandle) -> Held<'_> {
-        let (one, other) = (self.stripe(one), self.stripe(other));
-        let first = self.stripes[one.min(other)].lock();
-        let second = (one != other).then(|| self.stripes[one.max(other)].lock());
-        Held {
-            _first: first,
-            _second: second,
+    /// Keeps other changes away from several objects, of which there are at most four.
+    pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> Held<'_> {
+        let mut stripes: ArrayVec<usize, TOGETHER_MAX> =
+            handles.into_iter().map(|handle| self.stripe(handle)).collect();
+        stripes.sort_unstable();
+        let mut guards = ArrayVec::new();
+        let mut last = None;
+        for stripe in stripes {
+            if last != Some(stripe) {
+                guards.push(self.stripes[stripe].lock());
+            }
+            last = Some(stripe);
         }
+        Held { _guards: guards }
     }
 }
 
@@ -61,7 +68,7 @@ mod tests {
     use crate::handle::HandleScheme;
 
     #[test]
-    fn pairs_in_either_order_and_of_one_file_do_not_block_each_other_forever() {
+    fn several_in_any_order_and_one_file_twice_do_not_block_each_other_forever() {
         let locks = FileLocks::new();
         let handles: Vec<_> = (0..20)
             .filter_map(|n| NodeHandle::new(HandleScheme::Kernel, 1, &[n; 8]))
@@ -73,7 +80,7 @@ mod tests {
                     for one in handles {
                         for other in handles {
                             let (a, b) = if turn == 0 { (one, other) } else { (other, one) };
-                            drop(locks.hold_both(a, b));
+                            drop(locks.hold_all([a, b, a]));
                         }
                     }
                 });

@@ -12,42 +12,60 @@
 //! is moved out of it by others keeps its handle for as long as it stays on the file system; binding handles to
 //! their place costs a walk for each use and belongs to the check of handles (see [`LocalVfs::is_within_root`]).
 //!
-//! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which gives nobody a right; each operation opens what it
-//! needs for I/O as its caller and closes it again. The place for a cache of files open for I/O is [`LocalVfs::open_data`].
+//! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which gives nobody a right; files stay open for I/O for
+//! a moment (`file_cache`), each for one caller and purpose, whose right is compared before each use (`open`). Names and
+//! verdicts about rights are remembered, too, and believed only while a look at the object agrees (`children`, `verdicts`).
 //!
 //! Threads that serve have a umask of their own, which is 0: modes come from clients.
 
+mod children;
 mod credentials;
 mod data;
+mod file_cache;
 mod handles;
 mod held;
 mod limits;
 mod listing;
 mod locks;
+mod moves;
 mod names;
+mod open;
+mod opening;
+mod options;
+mod pace;
 mod read;
+mod recent;
 mod set;
 mod stat;
+mod sweeper;
 mod sys;
 mod table;
 mod unstable;
+mod verdicts;
 mod vfs;
+mod write;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::mount::OpenTreeFlags;
 use rustix::thread::CapabilitySet;
 
+use self::children::Children;
 use self::credentials::Identity;
+pub use self::file_cache::FileCacheCounters;
 use self::handles::Handles;
-use self::held::{HeldObjects, Sweeper};
 use self::locks::FileLocks;
+pub use self::options::{
+    FileCaching, HandleChoice, HoldObjects, LocalError, LocalOptions, MetadataDurability,
+};
+use self::pace::Pace;
 use self::read::ReadWays;
-use self::unstable::Unstable;
+use self::sweeper::{KeptOpen, Sweeper};
+use self::verdicts::Verdicts;
+use crate::Waits;
 use crate::answer::{Changed, Node, Outcome};
 use crate::attributes::{Attributes, FileKind};
 use crate::caller::Caller;
@@ -63,78 +81,6 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
 /// Opens the name of an object, and not the object.
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Who makes the handles of a local tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HandleChoice {
-    /// The kernel where it can, else a table of our own.
-    #[default]
-    Auto,
-    /// The kernel alone: refused where it cannot.
-    Kernel,
-    /// The table, wherever.
-    Table,
-}
-
-/// When a change of names or attributes is on stable storage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetadataDurability {
-    /// Before it is answered, as RFC 1813 §4.8 wants it (`sync` in exports(5)).
-    #[default]
-    Stable,
-    /// When the file system gets to it (`async`).
-    Eventual,
-}
-
-/// How a local tree is served.
-#[derive(Clone, Debug, Default)]
-pub struct LocalOptions {
-    /// Who makes handles.
-    pub handles: HandleChoice,
-    /// The file of the handle table, should it be needed; without one there is none.
-    pub table: Option<PathBuf>,
-    /// When changes are stable.
-    pub metadata: MetadataDurability,
-    /// Whether objects that were used lately are held open under their handles.
-    pub held: HoldObjects,
-}
-
-/// Whether objects that were used lately are held open (`O_PATH`) under their handles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HoldObjects {
-    /// For up to two seconds after their last use, as many as a quarter of the process's descriptors, and 4,096, allow.
-    #[default]
-    Lately,
-    /// Not at all: each request finds its object anew.
-    Never,
-}
-
-/// Why a directory cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LocalError {
-    /// It cannot be opened.
-    #[error("{path}: {source}", path = path.display())]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: Errno,
-    },
-    /// /proc/self/fd does not work: without it no object can be opened that was found by handle.
-    #[error("/proc is not mounted, or hidden from this process: {0}")]
-    NoProc(Errno),
-    /// Neither the kernel nor a table gives handles.
-    #[error("{path}: no file handles: {kernel}; {table}", path = path.display())]
-    NoHandles {
-        /// The directory.
-        path: PathBuf,
-        /// Why the kernel's cannot be used.
-        kernel: String,
-        /// Why there is no table.
-        table: String,
-    },
-}
-
 /// A directory of this machine and what is below it.
 pub struct LocalVfs {
     /// The directory as it was given: keeps its file system from being unmounted.
@@ -145,70 +91,24 @@ pub struct LocalVfs {
     root_fsid: u64,
     identity: Identity,
     handles: Handles,
+    /// Held while an object changes. Before `syncing`, where both are.
     locks: FileLocks,
-    unstable: Unstable,
+    /// Held while a file is made durable and what comes of it is noted.
+    syncing: FileLocks,
     read_ways: ReadWays,
+    children: Children,
+    verdicts: Verdicts,
     /// Dropped before the sweeper, which then ends.
-    held: Arc<HeldObjects>,
+    kept: Arc<KeptOpen>,
     sweeper: Sweeper,
-    /// Whether changes must be made durable one by one: not on file systems that live in memory.
-    stable_metadata: bool,
-    /// Whether there is no disk to wait for.
-    in_memory: bool,
+    /// Whether changes must be made durable one by one. Relaxed: a change of it is for requests to come.
+    stable_metadata: AtomicBool,
+    pace: Pace,
+    /// How often data that were answered as unstable may have been lost.
+    losses: AtomicU64,
 }
 
 impl LocalVfs {
-    /// Opens a directory to serve it, and finds out how: by the kernel's handles or by table, as anybody or as this
-    /// process's user alone. The calling thread's ids and capabilities stay as they are.
-    pub fn open(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
-        std::thread::scope(|scope| scope.spawn(|| Self::open_here(path, options)).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// Trying out handles changes what this thread works as.
-    fn open_here(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
-        let failed = |source| LocalError::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let identity = Identity::of_process();
-        if identity == Identity::Anybody {
-            // The thread that started this one may have worked for somebody.
-            identity.assume(&Caller::ROOT).map_err(failed)?;
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let given = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-        let root = without_mounts(&given).map_err(failed)?;
-        data::reopen(root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(LocalError::NoProc)?;
-        let handles = Handles::choose(path, root.as_fd(), identity, options)?;
-        let root_handle = handles.of(root.as_fd()).map_err(failed)?;
-        let attributes = stat::attributes(&rustix::fs::fstat(&root).map_err(failed)?);
-        let in_memory = limits::lives_in_memory(root.as_fd()).map_err(failed)?;
-        let stable_metadata = options.metadata == MetadataDurability::Stable && !in_memory;
-        let room = match options.held {
-            HoldObjects::Lately => HeldObjects::room(),
-            HoldObjects::Never => 0,
-        };
-        let held = Arc::new(HeldObjects::new(room));
-        let sweeper = Sweeper::start(&held);
-        Ok(Self {
-            _given: given,
-            root: Arc::new(root),
-            root_handle,
-            root_fileid: attributes.fileid,
-            root_fsid: attributes.fsid,
-            identity,
-            handles,
-            locks: FileLocks::new(),
-            unstable: Unstable::new(HeldObjects::room() / 4),
-            read_ways: ReadWays::default(),
-            held,
-            sweeper,
-            stable_metadata,
-            in_memory,
-        })
-    }
-
     /// Who makes this tree's handles.
     #[must_use]
     pub const fn handle_scheme(&self) -> HandleScheme {
@@ -224,12 +124,18 @@ impl LocalVfs {
         }
     }
 
+    /// When changes of names and attributes are stable, from now on. A tree that lives in memory has nothing to make durable.
+    pub fn set_metadata_durability(&self, durability: MetadataDurability) {
+        let stable = durability == MetadataDurability::Stable && self.pace.waits != Waits::Never;
+        self.stable_metadata.store(stable, Ordering::Relaxed);
+    }
+
     /// Opens (O_PATH) what a handle names, or finds it open.
     fn resolve(&self, handle: &NodeHandle) -> Result<Arc<OwnedFd>, Error> {
         if *handle == self.root_handle {
             return Ok(Arc::clone(&self.root));
         }
-        if let Some(held) = self.held.find(handle) {
+        if let Some(held) = self.kept.objects.find(handle) {
             return Ok(held);
         }
         let open = || {
@@ -239,7 +145,7 @@ impl LocalVfs {
         let opened = match open() {
             // What is held for speed must not be what descriptors are missing for.
             Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
-                self.held.release_all();
+                self.kept.release_all();
                 open()?
             }
             opened => opened?,
@@ -253,14 +159,14 @@ impl LocalVfs {
     fn look(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
         let attributes = attributes_of(fd.as_fd());
         if attributes.is_err() {
-            self.held.release(handle);
+            self.let_go(handle);
         }
         attributes
     }
 
     /// Keeps an object at hand for the requests that will follow.
     fn hold(&self, handle: &NodeHandle, opened: &Arc<OwnedFd>) {
-        if self.held.hold(handle, opened) {
+        if self.kept.objects.hold(handle, opened) {
             self.sweeper.wake();
         }
     }
@@ -274,6 +180,16 @@ impl LocalVfs {
                 Err(Errno::XDEV) => return Err(Errno::ACCESS),
                 result => return result,
             }
+        }
+    }
+
+    /// As [`LocalVfs::open_name`], but only if the kernel knows the name already; else `EAGAIN`.
+    fn open_known_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let resolve = BENEATH | ResolveFlags::CACHED;
+        match rustix::fs::openat2(directory, name, PATH, Mode::empty(), resolve) {
+            Err(Errno::INTR) => Err(Errno::AGAIN),
+            Err(Errno::XDEV) => Err(Errno::ACCESS),
+            result => result,
         }
     }
 
@@ -361,6 +277,17 @@ impl LocalVfs {
         handle: &NodeHandle,
         change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
     ) -> (Changed<T>, Option<Arc<OwnedFd>>) {
+        self.change_with(caller, handle, [], change)
+    }
+
+    /// As [`LocalVfs::change`], under the locks of others as well, which change with it.
+    fn change_with<'h, T>(
+        &self,
+        caller: &Caller<'_>,
+        handle: &'h NodeHandle,
+        others: impl IntoIterator<Item = &'h NodeHandle>,
+        change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
+    ) -> (Changed<T>, Option<Arc<OwnedFd>>) {
         let fd = match self.resolve(handle) {
             Ok(fd) => fd,
             Err(error) => {
@@ -375,7 +302,7 @@ impl LocalVfs {
             }
         };
         let assumed = self.identity.assume(caller);
-        let _held = self.locks.hold(handle);
+        let _held = self.locks.hold_all(std::iter::once(handle).chain(others));
         let before = match self.look(handle, &fd) {
             Ok(before) => before,
             Err(error) => {
@@ -411,9 +338,19 @@ impl LocalVfs {
         handle: &NodeHandle,
         change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
     ) -> Changed<T> {
-        let (mut changed, fd) = self.change(caller, handle, change);
+        let (changed, fd) = self.change(caller, handle, change);
+        self.settled(changed, handle, fd)
+    }
+
+    /// Makes durable what was changed, with no lock held.
+    fn settled<T>(
+        &self,
+        mut changed: Changed<T>,
+        handle: &NodeHandle,
+        fd: Option<Arc<OwnedFd>>,
+    ) -> Changed<T> {
         if let (Some(fd), Some(after), Ok(_)) = (&fd, &changed.after, &changed.value)
-            && let Err(error) = self.settle(fd.as_fd(), after.kind)
+            && let Err(error) = self.settle(handle, fd.as_fd(), after.kind)
         {
             changed.value = Err(error);
         }
@@ -422,20 +359,18 @@ impl LocalVfs {
 
     /// Makes a change of names or attributes durable. [`Error::Lost`] for a regular file that cannot be: the kernel tells once
     /// that data did not reach the disk, and if it tells here, no commit will hear of it.
-    fn settle(&self, fd: BorrowedFd<'_>, kind: FileKind) -> Result<(), Error> {
-        if !self.stable_metadata {
+    fn settle(&self, handle: &NodeHandle, fd: BorrowedFd<'_>, kind: FileKind) -> Result<(), Error> {
+        if !self.stable_metadata.load(Ordering::Relaxed) {
             return Ok(());
         }
         match kind {
             FileKind::Regular | FileKind::Directory => {
                 let open = || data::reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
                 let file = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)?;
-                match file {
-                    Ok(file) => data::retry(|| rustix::fs::fsync(&file)).map_err(|errno| match kind {
-                        FileKind::Regular => Error::Lost(errno),
-                        _ => Error::Os(errno),
-                    }),
-                    Err(_) => self.sync_file_system(),
+                match (file, kind) {
+                    (Ok(file), FileKind::Regular) => self.sync_file(handle, file.as_fd()),
+                    (Ok(file), _) => Ok(data::retry(|| rustix::fs::fsync(&file))?),
+                    (Err(_), _) => self.sync_file_system(),
                 }
             }
             _ => self.sync_file_system(),
@@ -445,7 +380,7 @@ impl LocalVfs {
     fn sync_file_system(&self) -> Result<(), Error> {
         let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
         let root = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
-        data::retry(|| rustix::fs::syncfs(&root)).map_err(Error::Lost)
+        data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(errno))
     }
 }
 
@@ -456,42 +391,5 @@ fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
         Err(Error::STALE)
     } else {
         Ok(attributes)
-    }
-}
-
-/// The directory, seen through a mount of our own on which nothing else is mounted, if we may have one.
-fn without_mounts(given: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    match rustix::mount::open_tree(given, c"", flags) {
-        Ok(tree) => Ok(tree),
-        Err(errno) => {
-            tracing::debug!(%errno, "mount points below the root will be refused");
-            rustix::io::fcntl_dupfd_cloexec(given, 0)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_served_is_refused_by_name() {
-        let Err(error) = LocalVfs::open(Path::new("/nowhere/at/all"), &LocalOptions::default()) else {
-            panic!("there is no such directory");
-        };
-        assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
-        let options = LocalOptions {
-            handles: HandleChoice::Kernel,
-            ..LocalOptions::default()
-        };
-        let Err(error) = LocalVfs::open(Path::new("/proc"), &options) else {
-            panic!("proc has no handles");
-        };
-        assert!(
-            error.to_string().starts_with("/proc: no file handles: "),
-            "{error}"
-        );
     }
 }

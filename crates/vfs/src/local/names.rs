@@ -1,20 +1,20 @@
-//! Finding, making, removing, renaming and linking names.
+//! Finding and making names.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::data::proc_path;
 use super::set::{set_both_times, setting};
+use super::stat::{now, status};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
-use crate::answer::{Changed, Created, Linked, Node, Renamed, WccBefore};
+use crate::answer::{Changed, Created, Node};
 use crate::attributes::{Attributes, FileKind, SetAttributes};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::handle::NodeHandle;
+use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_new_name;
 use crate::{CreateMode, Special, verifier};
 
@@ -66,13 +66,44 @@ impl LocalVfs {
                     attributes,
                 })
             }
-            name => {
-                let found = Arc::new(self.open_name(fd, name)?);
-                let node = self.node(found.as_fd(), directory, name)?;
-                self.hold(&node.handle, &found);
-                Ok(node)
-            }
+            name => self.find_child(fd, directory, name, Self::open_name),
         }
+    }
+
+    /// Finds a name that is not `.` or `..`: where it led lately if it still does, else by opening it with `open`.
+    pub(super) fn find_child(
+        &self,
+        fd: BorrowedFd<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        open: impl FnOnce(&Self, BorrowedFd<'_>, &[u8]) -> Result<OwnedFd, Errno>,
+    ) -> Result<Node, Error> {
+        if let Some(remembered) = self.children.find(directory, name) {
+            let now = status(fd, name)?;
+            if let Some(handle) = remembered.handle(&now) {
+                return Ok(Node {
+                    handle,
+                    attributes: now.attributes,
+                });
+            }
+            self.children.forget(directory, name);
+        }
+        let found = Arc::new(open(self, fd, name)?);
+        let seen = status(found.as_fd(), b"")?;
+        if seen.attributes.nlink == 0 {
+            return Err(Error::STALE);
+        }
+        let handle = self.handles.of(found.as_fd())?;
+        self.handles.record(&handle, directory, name)?;
+        self.hold(&handle, &found);
+        // What a table knows has to be recorded each time.
+        if handle.scheme() == HandleScheme::Kernel {
+            self.children.note(directory, name, (&handle, &seen), now());
+        }
+        Ok(Node {
+            handle,
+            attributes: seen.attributes,
+        })
     }
 
     pub(super) fn create_file(
@@ -82,12 +113,17 @@ impl LocalVfs {
         name: &[u8],
         mode: CreateMode<'_>,
     ) -> Changed<Created> {
-        let changed = self.change_durably(caller, directory, |parent, _| {
+        let mut made = None;
+        let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
             for _ in 0..CREATE_TRIES_MAX {
                 match self.create_new(caller, parent, directory, name, mode) {
                     Err(Error::Os(Errno::EXIST)) => {}
-                    result => return result,
+                    result => {
+                        let (created, file) = result?;
+                        made = Some(file);
+                        return Ok(created);
+                    }
                 }
                 match self.open_name(parent, name) {
                     Err(Errno::NOENT) => {}
@@ -101,6 +137,9 @@ impl LocalVfs {
             }
             Err(Errno::EXIST.into())
         });
+        // The file before its name: what a name leads to has its times (an exclusive create's verifier) and its owner.
+        let changed = self.settled_object(changed, made.as_ref());
+        let changed = self.settled(changed, directory, parent);
         match (&changed.value, mode) {
             (
                 Ok(Created { node, new: false }),
@@ -112,6 +151,17 @@ impl LocalVfs {
             }
             _ => changed,
         }
+    }
+
+    /// Makes durable what was made, where there is anything beyond its name: `made`.
+    fn settled_object(&self, mut changed: Changed<Created>, made: Option<&OwnedFd>) -> Changed<Created> {
+        if let (Some(made), Ok(created)) = (made, &changed.value) {
+            let Node { handle, attributes } = &created.node;
+            if let Err(error) = self.settle(handle, made.as_fd(), attributes.kind) {
+                changed.value = Err(error);
+            }
+        }
+        changed
     }
 
     fn resize(&self, caller: &Caller<'_>, handle: NodeHandle, size: u64) -> Result<Created, Error> {
@@ -136,7 +186,7 @@ impl LocalVfs {
         directory: &NodeHandle,
         name: &[u8],
         how: CreateMode<'_>,
-    ) -> Result<Created, Error> {
+    ) -> Result<(Created, OwnedFd), Error> {
         let flags = OFlags::WRONLY
             | OFlags::CREATE
             | OFlags::EXCL
@@ -158,7 +208,7 @@ impl LocalVfs {
         }
         self.set_rest(caller, file.as_fd(), &set)?;
         let node = self.node(file.as_fd(), directory, name)?;
-        Ok(Created { node, new: true })
+        Ok((Created { node, new: true }, file))
     }
 
     /// Makes anything but a regular file.
@@ -170,19 +220,23 @@ impl LocalVfs {
         set: &SetAttributes,
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> Changed<Created> {
-        self.change_durably(caller, directory, |parent, _| {
+        let mut set_later = None;
+        let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
             self.identity.with(setting(caller), || make(parent))??;
             let made = self.open_name(parent, name)?;
-            self.set_rest(caller, made.as_fd(), set)?;
+            let changed = self.set_rest(caller, made.as_fd(), set)?;
             let node = self.node(made.as_fd(), directory, name)?;
+            set_later = changed.then_some(made);
             Ok(Created { node, new: true })
-        })
+        });
+        let changed = self.settled_object(changed, set_later.as_ref());
+        self.settled(changed, directory, parent)
     }
 
     /// Sets what making did not: owner (for the privileged), group, size and times. An owner or group that the caller may
-    /// not set stays as it is, as with other servers; the answer's attributes say so.
-    fn set_rest(&self, caller: &Caller<'_>, fd: BorrowedFd<'_>, set: &SetAttributes) -> Result<(), Error> {
+    /// not set stays as it is, as with other servers; the answer's attributes say so. Whether there was anything to set.
+    fn set_rest(&self, caller: &Caller<'_>, fd: BorrowedFd<'_>, set: &SetAttributes) -> Result<bool, Error> {
         let rest = SetAttributes {
             mode: None,
             uid: set.uid.filter(|uid| caller.privileged && *uid != caller.uid),
@@ -190,7 +244,7 @@ impl LocalVfs {
             ..*set
         };
         if rest == SetAttributes::default() {
-            return Ok(());
+            return Ok(false);
         }
         let made = attributes_of(fd)?;
         let size = rest.size.filter(|_| made.kind == FileKind::Regular);
@@ -205,136 +259,8 @@ impl LocalVfs {
             }
             result => result?,
         }
-        self.settle(fd, made.kind)
+        Ok(true)
     }
-
-    pub(super) fn remove_name(
-        &self,
-        caller: &Caller<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        flags: AtFlags,
-    ) -> Changed<()> {
-        let mut victim = None;
-        let changed = self.change_durably(caller, directory, |parent, _| {
-            check_new_name(name)?;
-            // Held open, so that the blocks of a large file are not freed under the lock.
-            victim = self.open_name(parent, name).ok();
-            Ok(rustix::fs::unlinkat(parent, name, flags)?)
-        });
-        if let (Some(victim), Ok(())) = (victim, &changed.value) {
-            self.name_is_gone(victim.as_fd(), directory, name);
-        }
-        changed
-    }
-
-    /// Lets go of what was kept for an object that had this name.
-    fn name_is_gone(&self, victim: BorrowedFd<'_>, directory: &NodeHandle, name: &[u8]) {
-        if let Ok(handle) = self.handles.of(victim) {
-            self.handles.forget(&handle, directory, name);
-            if attributes_of(victim).is_err() {
-                self.held.release(&handle);
-                drop(self.unstable.take(&handle));
-            }
-        }
-    }
-
-    pub(super) fn link_name(
-        &self,
-        caller: &Caller<'_>,
-        node: &NodeHandle,
-        directory: &NodeHandle,
-        name: &[u8],
-    ) -> Linked {
-        let object = self.resolve(node);
-        let changed = self.change_durably(caller, directory, |parent, _| {
-            check_new_name(name)?;
-            let object = object.as_ref().map_err(|error| *error)?;
-            attributes_of(object.as_fd())?;
-            // By way of /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. It is the object itself that is linked.
-            let path = proc_path(object.as_fd());
-            rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
-            Ok(self.handles.record(node, directory, name)?)
-        });
-        let attributes = object.ok().and_then(|object| attributes_of(object.as_fd()).ok());
-        Linked {
-            node: attributes,
-            directory: changed,
-        }
-    }
-
-    pub(super) fn rename_name(
-        &self,
-        caller: &Caller<'_>,
-        (from, from_name): (&NodeHandle, &[u8]),
-        (to, to_name): (&NodeHandle, &[u8]),
-    ) -> Renamed {
-        let (source, target) = (self.resolve(from), self.resolve(to));
-        let assumed = self.identity.assume(caller).map_err(Error::from);
-        let held = self.locks.hold_both(from, to);
-        let before = [&source, &target].map(known);
-        let value = match (&source, &target) {
-            (Err(error), _) | (_, Err(error)) => Err(*error),
-            (Ok(source), Ok(target)) => assumed.and_then(|()| {
-                check_new_name(from_name)?;
-                check_new_name(to_name)?;
-                let moved = self.open_name(source.as_fd(), from_name);
-                let replaced = self.open_name(target.as_fd(), to_name).ok();
-                // Whatever failed above, the kernel says it again, and what comes first for it.
-                rustix::fs::renameat(source, from_name, target, to_name)?;
-                let moved = moved.or_else(|_| self.open_name(target.as_fd(), to_name))?;
-                Ok((moved, replaced))
-            }),
-        };
-        let after = [&source, &target].map(known);
-        drop(held);
-        let value = value.and_then(|(moved, replaced)| {
-            self.name_has_moved(&moved, replaced.as_ref(), (from, from_name), (to, to_name))?;
-            for directory in [&source, &target].into_iter().flatten() {
-                self.settle(directory.as_fd(), FileKind::Directory)?;
-            }
-            Ok(())
-        });
-        let wcc = |before: Option<Attributes>| before.as_ref().map(WccBefore::from);
-        let [from_before, to_before] = before;
-        let [from_after, to_after] = after;
-        Renamed {
-            from: (wcc(from_before), from_after),
-            to: (wcc(to_before), to_after),
-            value,
-        }
-    }
-
-    fn name_has_moved(
-        &self,
-        moved: &OwnedFd,
-        replaced: Option<&OwnedFd>,
-        (from, from_name): (&NodeHandle, &[u8]),
-        (to, to_name): (&NodeHandle, &[u8]),
-    ) -> Result<(), Error> {
-        if let Some(replaced) = replaced {
-            self.name_is_gone(replaced.as_fd(), to, to_name);
-        }
-        let handle = self.handles.of(moved.as_fd())?;
-        self.handles.record(&handle, to, to_name)?;
-        // Two names of one file stay both.
-        if rename_happened(moved, replaced) {
-            self.handles.forget(&handle, from, from_name);
-        }
-        Ok(())
-    }
-}
-
-fn rename_happened(moved: &OwnedFd, replaced: Option<&OwnedFd>) -> bool {
-    let fileid = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|status| status.st_ino).ok();
-    replaced.is_none_or(|replaced| fileid(replaced) != fileid(moved))
-}
-
-fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
-    directory
-        .as_ref()
-        .ok()
-        .and_then(|fd| attributes_of(fd.as_fd()).ok())
 }
 
 /// Whether a create may take what exists.

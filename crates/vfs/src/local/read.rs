@@ -12,11 +12,15 @@ use rustix::io::Errno;
 
 use super::LocalVfs;
 use super::data::{OFFSET_MAX, Purpose};
+use super::file_cache::OpenFile;
+use super::open::{NotOpened, Opened};
 use super::sys::{cached_pages, read_append, read_append_cached};
-use crate::answer::{Fetch, Fetched, Piece, Read};
+use crate::Waits;
+use crate::answer::{Fetch, Fetched, Outcome, Piece, Read};
 use crate::attributes::Attributes;
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::handle::NodeHandle;
 
 /// From here on a piece is cheaper than a copy, in bytes.
 const PIECE_MIN: u64 = 16 << 10;
@@ -54,36 +58,55 @@ impl LocalVfs {
     pub(super) fn read_data(
         &self,
         caller: &Caller<'_>,
-        fd: BorrowedFd<'_>,
-        attributes: &Attributes,
-        (offset, count): (u64, u32),
+        handle: &NodeHandle,
+        range: (u64, u32),
         data: &mut Vec<u8>,
-    ) -> Result<Read, Error> {
-        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
-        read_open(file.as_fd(), attributes.size, (offset, count), data)
+    ) -> Outcome<Read> {
+        answer(
+            self.open_file(caller, handle, Purpose::Read),
+            |file, attributes| read_open(file.as_fd(), attributes.size, range, data),
+        )
     }
 
-    /// As [`Vfs::fetch`](crate::Vfs::fetch), of an object that was found.
     pub(super) fn fetch_data(
         &self,
         caller: &Caller<'_>,
-        fd: BorrowedFd<'_>,
-        attributes: &Attributes,
+        handle: &NodeHandle,
+        range: (u64, u32),
+        how: Fetch,
+        data: &mut Vec<u8>,
+    ) -> Option<Outcome<Fetched>> {
+        let opened = if how.wait {
+            self.open_file(caller, handle, Purpose::Read)
+        } else {
+            self.open_file_at_hand(caller, handle, Purpose::Read)?
+        };
+        let Outcome { attributes, value } = answer(opened, |file, attributes| {
+            self.fetch_open(file, attributes.size, range, how, data)
+        });
+        value.transpose().map(|value| Outcome { attributes, value })
+    }
+
+    /// Reads from an open file that had `size` bytes a moment ago.
+    fn fetch_open(
+        &self,
+        file: &OpenFile,
+        size: u64,
         (offset, count): (u64, u32),
         how: Fetch,
         data: &mut Vec<u8>,
     ) -> Result<Option<Fetched>, Error> {
-        let file = self.open_data(caller, fd, attributes, Purpose::Read)?;
-        let span = Span::of(offset, count, attributes.size);
+        let span = Span::of(offset, count, size);
+        let wait = how.wait || self.pace.waits == Waits::Never;
         let piece = how.pieces
             && u64::from(span.count) >= PIECE_MIN
             && !self.read_ways.without_pieces.load(Ordering::Relaxed);
         if piece {
-            if !how.wait && !self.in_memory && !self.all_cached(file.as_fd(), &span) {
+            if !wait && !self.all_cached(file.as_fd(), &span) {
                 return Ok(None);
             }
             return Ok(Some(Fetched::Piece(Piece {
-                file: Arc::new(file),
+                file: file.share(),
                 read: Read {
                     count: span.count,
                     end: span.end,
@@ -91,8 +114,8 @@ impl LocalVfs {
                 failed: Arc::clone(&self.read_ways.without_pieces),
             })));
         }
-        if how.wait || self.in_memory || span.count == 0 {
-            return read_open(file.as_fd(), attributes.size, (offset, count), data)
+        if wait || span.count == 0 {
+            return read_open(file.as_fd(), size, (offset, count), data)
                 .map(|read| Some(Fetched::Copied(read)));
         }
         self.read_cached(file.as_fd(), &span, data)
@@ -143,6 +166,22 @@ impl LocalVfs {
             }
             Err(_) => false,
         }
+    }
+}
+
+fn answer<T>(
+    opened: Result<Opened, NotOpened>,
+    read: impl FnOnce(&OpenFile, &Attributes) -> Result<T, Error>,
+) -> Outcome<T> {
+    match opened {
+        Ok((file, attributes)) => Outcome {
+            attributes: Some(attributes),
+            value: read(&file, &attributes),
+        },
+        Err(NotOpened { attributes, error }) => Outcome {
+            attributes,
+            value: Err(error),
+        },
     }
 }
 

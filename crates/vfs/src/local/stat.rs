@@ -1,6 +1,9 @@
 //! From the system's words for attributes to ours.
 
-use rustix::fs::{FileType, Stat, Statx, StatxTimestamp};
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
 
 use crate::attributes::{Attributes, Device, FileKind, Time};
 
@@ -53,6 +56,32 @@ pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
     }
 }
 
+/// What statx(2) tells.
+#[derive(Clone, Debug)]
+pub(super) struct Status {
+    pub(super) attributes: Attributes,
+    /// When the object was made; none where the file system does not know.
+    pub(super) birth: Option<Time>,
+}
+
+/// Looks at a name in a directory, or, with an empty one, at what `fd` stands for. Follows no link and mounts nothing.
+pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Status, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = rustix::fs::statx(fd, name, flags, wanted)?;
+    let known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(Status {
+        attributes: attributes_of_statx(&found),
+        birth: known.then(|| time(found.stx_btime.tv_sec, found.stx_btime.tv_nsec.into())),
+    })
+}
+
+/// The time now, by the clock that file systems use.
+pub(super) fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    time(now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 fn kind(kind: FileType) -> FileKind {
     match kind {
         FileType::Directory => FileKind::Directory,
@@ -69,5 +98,32 @@ fn time(seconds: i64, nanoseconds: u64) -> Time {
     Time {
         seconds,
         nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn both_system_calls_tell_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("file"), [7; 5000]).unwrap();
+        std::os::unix::fs::symlink("nowhere", directory.path().join("link")).unwrap();
+        let parent = std::fs::File::open(directory.path()).unwrap();
+        let whole = status(parent.as_fd(), b"").unwrap().attributes;
+        assert_eq!(whole, attributes(&rustix::fs::fstat(&parent).unwrap()));
+        for name in ["file", "link"] {
+            let one = status(parent.as_fd(), name.as_bytes()).unwrap().attributes;
+            let other = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            assert_eq!(one, attributes(&other), "{name}");
+        }
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let device = status(null.as_fd(), b"").unwrap().attributes;
+        assert_eq!(device.rdev, Device { major: 1, minor: 3 });
+        assert_eq!(status(parent.as_fd(), b"missing").err(), Some(Errno::NOENT));
     }
 }

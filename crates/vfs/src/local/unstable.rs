@@ -1,8 +1,11 @@
-//! Files that have data which no commit has made durable: each is kept open (to read, in nobody's way), because the kernel
-//! remembers that writing back failed only for as long as the inode is in use, and tells each descriptor that was open
-//! before. The number is bounded; who makes room for another one must sync what falls out.
+//! Files that were written to and are watched until their data are durable: each is open (to read, in nobody's way) from before
+//! the first write on, because the kernel remembers that writing back failed only for as long as the inode is in use, and
+//! tells each descriptor that was open before. A watched file whose data are durable stays for a while, so that the next
+//! write need not open it again.
+//!
+//! The number is bounded; who makes room for another file must sync what falls out, if it has data that are not durable.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,9 +19,20 @@ const SHARDS: usize = 16;
 const PER_SHARD_MIN: usize = 4;
 const PER_SHARD_MAX: usize = 64;
 
-/// Oldest first.
+struct Watched {
+    fd: Arc<OwnedFd>,
+    /// Whether there may be data that no commit has made durable.
+    dirty: bool,
+    /// Whether it was written to since the sweeper's last look.
+    used: bool,
+    /// When it came, in files of its shard.
+    number: u64,
+}
+
+#[derive(Default)]
 struct Shard {
-    files: VecDeque<(NodeHandle, Arc<OwnedFd>)>,
+    files: HashMap<NodeHandle, Watched>,
+    next: u64,
 }
 
 pub(super) struct Unstable {
@@ -30,13 +44,8 @@ pub(super) struct Unstable {
 impl Unstable {
     /// Room for about `most` files.
     pub(super) fn new(most: usize) -> Self {
-        let shards = std::array::from_fn(|_| {
-            Mutex::new(Shard {
-                files: VecDeque::new(),
-            })
-        });
         Self {
-            shards,
+            shards: std::array::from_fn(|_| Mutex::default()),
             per_shard_max: (most / SHARDS).clamp(PER_SHARD_MIN, PER_SHARD_MAX),
             hasher: RandomState::new(),
         }
@@ -47,37 +56,87 @@ impl Unstable {
         &self.shards[usize::try_from(at).expect("it is below the number of shards")]
     }
 
-    /// Whether a file is remembered.
-    pub(super) fn knows(&self, handle: &NodeHandle) -> bool {
-        let shard = self.shard(handle).lock();
-        shard.files.iter().rev().any(|(known, _)| known == handle)
+    /// To be called before a file is written to: whether it is watched already. From now on it has data that are not durable.
+    pub(super) fn is_watched(&self, handle: &NodeHandle) -> bool {
+        let mut shard = self.shard(handle).lock();
+        let Some(watched) = shard.files.get_mut(handle) else {
+            return false;
+        };
+        watched.dirty = true;
+        watched.used = true;
+        true
     }
 
-    /// Remembers a file, and returns another one if there was no room.
+    /// Watches a file that is about to be written to, and returns another one that has to be synced if there was no room.
     #[must_use]
-    pub(super) fn note(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Option<Arc<OwnedFd>> {
+    pub(super) fn watch(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Option<(NodeHandle, Arc<OwnedFd>)> {
         let mut shard = self.shard(handle).lock();
-        if shard.files.iter().rev().any(|(known, _)| known == handle) {
-            return None;
-        }
-        let full = shard.files.len() >= self.per_shard_max;
-        let oldest = if full { shard.files.pop_front() } else { None };
-        shard.files.push_back((*handle, fd));
-        oldest.map(|(_, fd)| fd)
+        let shard = &mut *shard;
+        let full = shard.files.len() >= self.per_shard_max && !shard.files.contains_key(handle);
+        let fallen = if full { take_one(&mut shard.files) } else { None };
+        shard.next += 1;
+        let watched = Watched {
+            fd,
+            dirty: true,
+            used: true,
+            number: shard.next,
+        };
+        // Two writers may have found it unwatched: either descriptor is from before the data were written back.
+        shard.files.insert(*handle, watched);
+        fallen
+            .filter(|(_, watched)| watched.dirty)
+            .map(|(handle, watched)| (handle, watched.fd))
     }
 
-    /// Forgets a file that is about to be synced or has no name left.
-    pub(super) fn take(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
+    /// The descriptor of a watched file whose data are about to be made durable. What is written from now on is not among
+    /// them.
+    pub(super) fn begin_sync(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
         let mut shard = self.shard(handle).lock();
-        let at = shard.files.iter().position(|(known, _)| known == handle)?;
-        shard.files.remove(at).map(|(_, fd)| fd)
+        let watched = shard.files.get_mut(handle)?;
+        watched.dirty = false;
+        Some(Arc::clone(&watched.fd))
     }
 
+    /// Forgets a file that has no name left.
+    pub(super) fn forget(&self, handle: &NodeHandle) {
+        let forgotten = self.shard(handle).lock().files.remove(handle);
+        drop(forgotten);
+    }
+
+    /// All data are durable.
     pub(super) fn forget_all(&self) {
         for shard in &self.shards {
-            shard.lock().files.clear();
+            let all = std::mem::take(&mut shard.lock().files);
+            drop(all);
         }
     }
+
+    /// Lets go of files whose data are durable and that nobody wrote to since the last look. Whether any is left.
+    pub(super) fn sweep(&self) -> bool {
+        let mut more = false;
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let idle: Vec<Watched> = shard
+                .files
+                .extract_if(|_, watched| !std::mem::take(&mut watched.used) && !watched.dirty)
+                .map(|(_, watched)| watched)
+                .collect();
+            // What is dirty stays for as long as it takes, and nobody need look at it again and again.
+            more |= shard.files.values().any(|watched| !watched.dirty);
+            drop(shard);
+            drop(idle);
+        }
+        more
+    }
+}
+
+/// Takes the oldest of those whose data are durable, else the oldest.
+fn take_one(files: &mut HashMap<NodeHandle, Watched>) -> Option<(NodeHandle, Watched)> {
+    let oldest = files
+        .iter()
+        .min_by_key(|(_, watched)| (watched.dirty, watched.number))
+        .map(|(handle, _)| *handle)?;
+    files.remove_entry(&oldest)
 }
 
 #[cfg(test)]
@@ -90,21 +149,65 @@ mod tests {
         Arc::new(file.into())
     }
 
+    fn handle(number: u32) -> NodeHandle {
+        NodeHandle::new(HandleScheme::Kernel, 1, &number.to_be_bytes()).expect("it is short")
+    }
+
     #[test]
-    fn a_bounded_number_of_files_is_kept_and_the_oldest_is_handed_back() {
+    fn a_bounded_number_of_files_is_watched_and_the_oldest_dirty_one_is_handed_back() {
         let unstable = Unstable::new(usize::MAX);
         let mut handed_back = 0;
-        for number in 0..2000_u32 {
-            let handle =
-                NodeHandle::new(HandleScheme::Kernel, 1, &number.to_be_bytes()).expect("it is short");
-            handed_back += usize::from(unstable.note(&handle, descriptor()).is_some());
-            assert!(
-                unstable.note(&handle, descriptor()).is_none(),
-                "a file counts once"
-            );
+        for number in 0..2000 {
+            assert!(!unstable.is_watched(&handle(number)));
+            handed_back += usize::from(unstable.watch(&handle(number), descriptor()).is_some());
+            assert!(unstable.is_watched(&handle(number)));
         }
         let kept: usize = unstable.shards.iter().map(|shard| shard.lock().files.len()).sum();
         assert!(kept <= SHARDS * PER_SHARD_MAX);
         assert_eq!(kept + handed_back, 2000);
+    }
+
+    #[test]
+    fn durable_files_fall_out_first_and_need_no_sync() {
+        let unstable = Unstable::new(0);
+        let mut dirty = Vec::new();
+        for number in 0..1000 {
+            let fallen = unstable.watch(&handle(number), descriptor());
+            if number % 2 == 0 {
+                drop(unstable.begin_sync(&handle(number)));
+            } else {
+                dirty.push(number);
+            }
+            // A shard has room for four: as long as one of them is durable it is that one which goes.
+            if number < 8 {
+                assert!(fallen.is_none());
+            }
+        }
+        let kept = dirty
+            .iter()
+            .filter(|number| unstable.is_watched(&handle(**number)))
+            .count();
+        assert!(
+            kept >= SHARDS * (PER_SHARD_MIN - 1),
+            "{kept} of those with data are left"
+        );
+    }
+
+    #[test]
+    fn what_is_written_after_a_sync_began_is_dirty_again_and_only_what_is_not_goes() {
+        let unstable = Unstable::new(usize::MAX);
+        let fd = descriptor();
+        assert!(unstable.watch(&handle(1), Arc::clone(&fd)).is_none());
+        assert!(!unstable.sweep(), "nothing of it will be let go");
+        assert_eq!(Arc::strong_count(&fd), 2);
+        drop(unstable.begin_sync(&handle(1)));
+        assert!(unstable.is_watched(&handle(1)));
+        assert!(!unstable.sweep());
+        assert_eq!(Arc::strong_count(&fd), 2, "it was written to again");
+        drop(unstable.begin_sync(&handle(1)));
+        assert!(!unstable.sweep());
+        assert_eq!(Arc::strong_count(&fd), 1);
+        assert!(!unstable.is_watched(&handle(1)));
+        assert!(unstable.begin_sync(&handle(1)).is_none());
     }
 }

@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::{LocalVfs, limits, names};
+use super::{FileCacheCounters, LocalVfs, limits, names, stat};
 use crate::answer::{
     Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Read, Renamed, Space,
     Visit, Written,
@@ -14,9 +15,9 @@ use crate::answer::{
 use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::handle::NodeHandle;
+use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_name;
-use crate::{CreateMode, Special, Stability, Vfs, Wanted};
+use crate::{CreateMode, Special, Stability, Vfs, Waits, Wanted};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -38,12 +39,18 @@ impl Vfs for LocalVfs {
         set: &SetAttributes,
         guard: Option<Time>,
     ) -> Changed<()> {
-        self.change_durably(caller, node, |fd, before| {
+        let changed = self.change_durably(caller, node, |fd, before| {
             if guard.is_some_and(|guard| guard != before.ctime) {
                 return Err(Error::NotSync);
             }
             self.set(caller, fd, before, set)
-        })
+        });
+        // Whatever became of it: some of it may have been done.
+        let rights = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
+        if rights {
+            self.kept.files.release(node);
+        }
+        changed
     }
 
     fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node> {
@@ -53,10 +60,62 @@ impl Vfs for LocalVfs {
         })
     }
 
+    fn lookup_at_hand(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> Option<Outcome<Node>> {
+        match self.pace.waits {
+            // The table's file may be on a disk, wherever the tree is.
+            _ if self.handle_scheme() == HandleScheme::Table => None,
+            Waits::Never => Some(self.lookup(caller, directory, name)),
+            Waits::Always => None,
+            Waits::Data if name == b".." || !self.is_at_hand(directory) => None,
+            Waits::Data => {
+                let found = self.ask(caller, directory, |fd, attributes| {
+                    check_name(name)?;
+                    if attributes.kind != FileKind::Directory || name == b"." {
+                        return self.find(fd, directory, attributes, name);
+                    }
+                    self.find_child(fd, directory, name, Self::open_known_name)
+                });
+                let unknown = matches!(found.value, Err(Error::Os(Errno::AGAIN)));
+                (!unknown).then_some(found)
+            }
+        }
+    }
+
     fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access> {
-        self.ask(caller, node, |fd, attributes| {
-            Ok(limits::granted(fd, attributes, asked))
-        })
+        let found = self.resolve(node).and_then(|fd| Ok((self.look(node, &fd)?, fd)));
+        let (attributes, fd) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                return Outcome {
+                    attributes: None,
+                    value: Err(error),
+                };
+            }
+        };
+        let known = self.verdicts.find(caller, node, &attributes, asked);
+        let value = match known {
+            Some(granted) => Ok(granted),
+            None => self.identity.assume(caller).map_err(Error::from).map(|()| {
+                let granted = limits::granted(fd.as_fd(), &attributes, asked);
+                let verdict = (asked, granted);
+                self.verdicts
+                    .note((caller, node), &attributes, verdict, stat::now());
+                granted
+            }),
+        };
+        Outcome {
+            attributes: Some(attributes),
+            value,
+        }
+    }
+
+    fn at_hand(&self, node: &NodeHandle) -> bool {
+        self.is_at_hand(node)
     }
 
     fn read_link(&self, caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Outcome<()> {
@@ -77,9 +136,7 @@ impl Vfs for LocalVfs {
         count: u32,
         data: &mut Vec<u8>,
     ) -> Outcome<Read> {
-        self.ask(caller, node, |fd, attributes| {
-            self.read_data(caller, fd, attributes, (offset, count), data)
-        })
+        self.read_data(caller, node, (offset, count), data)
     }
 
     fn fetch(
@@ -90,18 +147,30 @@ impl Vfs for LocalVfs {
         how: Fetch,
         data: &mut Vec<u8>,
     ) -> Option<Outcome<Fetched>> {
-        let answer = self.ask(caller, node, |fd, attributes| {
-            self.fetch_data(caller, fd, attributes, range, how, data)
-        });
-        let attributes = answer.attributes;
-        answer
-            .value
-            .transpose()
-            .map(|value| Outcome { attributes, value })
+        self.fetch_data(caller, node, range, how, data)
     }
 
-    fn may_wait(&self) -> bool {
-        !self.in_memory
+    fn waits(&self) -> Waits {
+        self.pace.waits
+    }
+
+    fn may_wait_to_write(&self, node: &NodeHandle) -> bool {
+        self.may_wait_for_write(node)
+    }
+
+    fn losses(&self) -> u64 {
+        // SeqCst with `lost`.
+        self.losses.load(Ordering::SeqCst)
+    }
+
+    fn release_all(&self) {
+        self.kept.release_all();
+        self.children.forget_all();
+        self.verdicts.forget_all();
+    }
+
+    fn file_cache(&self) -> Option<FileCacheCounters> {
+        Some(self.kept.files.counters())
     }
 
     fn write(
@@ -224,7 +293,9 @@ impl Vfs for LocalVfs {
 
     fn sync_all(&self) -> Result<(), Error> {
         let synced = self.sync_file_system();
-        self.unstable.forget_all();
+        if synced.is_ok() {
+            self.kept.unstable.forget_all();
+        }
         synced
     }
 }

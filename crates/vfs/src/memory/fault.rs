@@ -1,5 +1,7 @@
 //! Errors on demand, for tests of what a server or a client does when a disk fails.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
 
 use crate::error::Error;
@@ -27,6 +29,8 @@ pub enum FaultPoint {
 #[derive(Default)]
 pub(super) struct Faults {
     waiting: Mutex<Vec<(FaultPoint, Error, u32)>>,
+    /// How many of those that struck lost data.
+    losses: AtomicU64,
 }
 
 impl Faults {
@@ -48,6 +52,13 @@ impl Faults {
         if *times == 0 {
             waiting.remove(at);
         }
+        if let Error::Lost(_) = error {
+            self.losses.fetch_add(1, Ordering::SeqCst);
+        }
         Err(error)
+    }
+
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::SeqCst)
     }
 }

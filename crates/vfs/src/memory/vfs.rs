@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::{NAME_BYTES_MAX, check_name};
-use crate::{CreateMode, Special, Stability, Vfs, Wanted};
+use crate::{CreateMode, Special, Stability, Vfs, Waits, Wanted};
 
 impl Vfs for MemoryVfs {
     fn root(&self) -> NodeHandle {
@@ -108,8 +108,12 @@ impl Vfs for MemoryVfs {
         Some(Outcome { attributes, value })
     }
 
-    fn may_wait(&self) -> bool {
-        false
+    fn waits(&self) -> Waits {
+        Waits::Never
+    }
+
+    fn losses(&self) -> u64 {
+        self.faults.losses()
     }
 
     fn write(

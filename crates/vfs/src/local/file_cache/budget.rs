@@ -1,0 +1,75 @@
+//! How many descriptors may be used for speed. The kernel gives the lowest free number, so that a new descriptor's number tells
+//! how many the whole process uses, connections included: no count of our own could.
+
+use std::os::fd::RawFd;
+
+use rustix::process::{Resource, getrlimit};
+
+/// From here on, in percent of the limit, what was not used since the last look is closed.
+const SOFT: u64 = 50;
+/// From here on idle ones are closed before another is kept.
+const HIGH: u64 = 75;
+/// From here on none is kept.
+const HARD: u64 = 90;
+
+/// What a new descriptor's number says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    Plenty,
+    Scarce,
+    Short,
+    None,
+}
+
+/// The process's limit of descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    limit: u64,
+}
+
+impl Budget {
+    pub(super) const fn new(limit: u64) -> Self {
+        Self { limit }
+    }
+
+    pub(super) fn of_process() -> Self {
+        Self::new(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn room(self, number: RawFd) -> Room {
+        let used = u64::try_from(number).unwrap_or(0) + 1;
+        let reached =
+            |percent| used >= (self.limit / 100).saturating_mul(percent) + self.limit % 100 * percent / 100;
+        match () {
+            () if reached(HARD) => Room::None,
+            () if reached(HIGH) => Room::Short,
+            () if reached(SOFT) => Room::Scarce,
+            () => Room::Plenty,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_shrinks_at_half_three_quarters_and_nine_tenths_of_the_limit() {
+        for limit in [1000_u64, 1024, 20_000, 60] {
+            let room = |used: u64| Budget::new(limit).room(RawFd::try_from(used - 1).expect("it is small"));
+            for (percent, below, from) in [
+                (50, Room::Plenty, Room::Scarce),
+                (75, Room::Scarce, Room::Short),
+                (90, Room::Short, Room::None),
+            ] {
+                let bound = limit * percent / 100;
+                assert_eq!(
+                    (room(bound - 1), room(bound)),
+                    (below, from),
+                    "{percent} % of {limit}"
+                );
+            }
+        }
+        assert_eq!(Budget::new(u64::MAX).room(RawFd::MAX), Room::Plenty);
+    }
+}

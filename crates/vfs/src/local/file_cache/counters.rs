@@ -1,0 +1,100 @@
+//! What a file cache counts: the lines of Linux's /proc/fs/nfsd/filecache, and what they leave out.
+
+/// The file cache of a tree in numbers, those of events since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCacheCounters {
+    /// Files with an open descriptor (`total inodes`).
+    pub inodes: u64,
+    /// Places of its hash tables (`hash buckets`).
+    pub buckets: u64,
+    /// Descriptors that are kept and may age (`lru entries`).
+    pub entries: u64,
+    /// Requests that found their file open (`cache hits`).
+    pub hits: u64,
+    /// Requests for an open file (`acquisitions`).
+    pub acquisitions: u64,
+    /// Descriptors that were opened and kept (`allocations`).
+    pub allocations: u64,
+    /// Descriptors that are kept no longer (`releases`).
+    pub releases: u64,
+    /// Of these, those that were idle or in the way (`evictions`).
+    pub evictions: u64,
+    /// How long those released were kept, in milliseconds, in the mean (`mean age (ms)`).
+    pub mean_age: u64,
+    /// Requests that had to open their file.
+    pub misses: u64,
+    /// Files that were opened and not kept, for want of descriptors or because the cache is off.
+    pub uncached: u64,
+}
+
+impl FileCacheCounters {
+    /// Linux's nine lines: their names and values, in its order.
+    #[must_use]
+    pub const fn lines(&self) -> [(&'static str, u64); 9] {
+        [
+            ("total inodes", self.inodes),
+            ("hash buckets", self.buckets),
+            ("lru entries", self.entries),
+            ("cache hits", self.hits),
+            ("acquisitions", self.acquisitions),
+            ("allocations", self.allocations),
+            ("releases", self.releases),
+            ("evictions", self.evictions),
+            ("mean age (ms)", self.mean_age),
+        ]
+    }
+
+    /// The counters of two caches together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let age = self.mean_age.saturating_mul(self.releases) + other.mean_age.saturating_mul(other.releases);
+        let releases = self.releases + other.releases;
+        Self {
+            inodes: self.inodes + other.inodes,
+            buckets: self.buckets + other.buckets,
+            entries: self.entries + other.entries,
+            hits: self.hits + other.hits,
+            acquisitions: self.acquisitions + other.acquisitions,
+            allocations: self.allocations + other.allocations,
+            releases,
+            evictions: self.evictions + other.evictions,
+            mean_age: age.checked_div(releases).unwrap_or(0),
+            misses: self.misses + other.misses,
+            uncached: self.uncached + other.uncached,
+        }
+    }
+}
+
+/// What one shard counts, under its lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) allocations: u64,
+    pub(super) releases: u64,
+    pub(super) evictions: u64,
+    pub(super) age_ms: u64,
+    pub(super) uncached: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_age_of_two_is_weighed_by_what_each_released() {
+        let one = FileCacheCounters {
+            releases: 3,
+            mean_age: 100,
+            ..FileCacheCounters::default()
+        };
+        let other = FileCacheCounters {
+            releases: 1,
+            mean_age: 500,
+            ..FileCacheCounters::default()
+        };
+        assert_eq!((one.and(&other).mean_age, one.and(&other).releases), (200, 4));
+        let none = FileCacheCounters::default();
+        assert_eq!(none.and(&none).mean_age, 0);
+    }
+}

@@ -1,0 +1,304 @@
+//! Files that are open for I/O, so that a READ or WRITE of a file that was used lately opens nothing.
+//!
+//! A descriptor is found by object, exact access and caller: what one was opened for serves nobody and nothing else. Whoever
+//! finds none opens the file alone, while others that want the same one wait. What always holds:
+//!
+//! - the cache gives no right: each user compares what the file says of its permissions now with what it said when the
+//!   caller's right was checked ([`OpenFile::is_checked`]), and has it checked again where that differs;
+//! - a descriptor to write goes within half a second of its last use, since nobody can execute the file meanwhile; one to
+//!   read within two seconds;
+//! - what is removed, replaced or changes hands through us is closed before that is answered, but for requests in work;
+//! - descriptors that are wanted elsewhere are never missing for what is kept here (`budget`).
+//!
+//! Locks: one per shard, never two at once; nothing is opened or closed under them.
+
+mod budget;
+mod counters;
+mod shard;
+mod stamp;
+#[cfg(test)]
+mod tests;
+mod ticket;
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use self::budget::{Budget, Room};
+pub use self::counters::FileCacheCounters;
+use self::counters::Tally;
+pub(super) use self::shard::Who;
+use self::shard::{Search, Shard, Slot, State};
+pub(super) use self::stamp::{OpenFile, Stamp};
+pub(super) use self::ticket::Ticket;
+use super::data::Purpose;
+use crate::caller::Caller;
+use crate::handle::NodeHandle;
+
+const SHARDS: usize = 32;
+
+/// How many looks of the sweeper ([`FileCache::sweep`]) a descriptor may be idle for. With the one that finds it used last,
+/// times the interval, this is half a second and two seconds.
+const IDLE_WRITERS: u8 = 1;
+const IDLE_READERS: u8 = 7;
+
+/// How many descriptors make room for a new one, at most.
+const BATCH: usize = 64;
+
+/// How many descriptors one file can have here; more callers at once open it anew each time.
+const SLOTS_MAX: usize = 64;
+
+pub(super) struct FileCache {
+    shards: Box<[Part]>,
+    hasher: RandomState,
+    budget: Budget,
+    caching: bool,
+    /// Where the next search for idle descriptors begins.
+    turn: AtomicUsize,
+    /// How many descriptors are kept. Relaxed: it tells the sweeper whether to sleep, which looks again after each interval.
+    count: AtomicUsize,
+    /// Descriptors are scarce: the next look closes all that were not used since the last.
+    scarce: AtomicBool,
+}
+
+struct Part {
+    shard: Mutex<Shard>,
+    /// Somebody has opened a file, or given up.
+    opened: Condvar,
+}
+
+/// What a search for an open file finds.
+pub(super) enum Found<'a> {
+    /// It is open; the right to it may have to be checked again.
+    Open(Arc<OpenFile>),
+    /// Whoever searched is to open it.
+    Missing(Ticket<'a>),
+}
+
+impl FileCache {
+    /// Keeps files open if `caching`; otherwise each one is opened anew.
+    pub(super) fn new(caching: bool) -> Self {
+        Self::with_budget(caching, Budget::of_process())
+    }
+
+    fn with_budget(caching: bool, budget: Budget) -> Self {
+        let part = || Part {
+            shard: Mutex::default(),
+            opened: Condvar::new(),
+        };
+        Self {
+            shards: std::iter::repeat_with(part).take(SHARDS).collect(),
+            hasher: RandomState::new(),
+            budget,
+            caching,
+            turn: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            scarce: AtomicBool::new(false),
+        }
+    }
+
+    fn part(&self, hash: u64) -> &Part {
+        // The table uses the lowest bits and the highest.
+        &self.shards[usize::try_from(hash >> 20).unwrap_or(0) % SHARDS]
+    }
+
+    /// Finds a file that is open for exactly this purpose and caller, or has the calling thread open it. Waits while another
+    /// thread does.
+    pub(super) fn find(&self, handle: &NodeHandle, purpose: Purpose, caller: &Caller<'_>) -> Found<'_> {
+        let hash = self.hasher.hash_one(handle);
+        let part = self.part(hash);
+        let mut shard = part.shard.lock();
+        if !self.caching {
+            shard.tally.misses += 1;
+            return Found::Missing(Ticket::uncached(self, hash, *handle));
+        }
+        loop {
+            match shard.search(hash, handle, (purpose, caller)) {
+                Search::Open(file) => return Found::Open(file),
+                Search::Opening => part.opened.wait(&mut shard),
+                Search::Nobody => {
+                    return Found::Missing(self.begin(&mut shard, hash, handle, (purpose, caller)));
+                }
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        handle: &NodeHandle,
+        (purpose, caller): (Purpose, &Caller<'_>),
+    ) -> Ticket<'_> {
+        shard.tickets += 1;
+        let number = shard.tickets;
+        let file = shard.file_or_new(hash, handle);
+        if file.slots.len() >= SLOTS_MAX {
+            return Ticket::uncached(self, hash, *handle);
+        }
+        file.slots.push(Slot {
+            purpose,
+            who: Who::of(caller),
+            state: State::Opening(number),
+        });
+        Ticket::new(self, hash, *handle, number)
+    }
+
+    /// Whether any descriptor of a file is kept.
+    pub(super) fn knows(&self, handle: &NodeHandle) -> bool {
+        let hash = self.hasher.hash_one(handle);
+        let mut shard = self.part(hash).shard.lock();
+        shard.file(hash, handle).is_some_and(|file| file.shared.is_some())
+    }
+
+    /// Closes all descriptors of a file, but for those in use, which close with their last use.
+    pub(super) fn release(&self, handle: &NodeHandle) {
+        let hash = self.hasher.hash_one(handle);
+        let part = self.part(hash);
+        let file = part.shard.lock().take(hash, handle);
+        let Some(file) = file else { return };
+        self.gone(&file.slots);
+        part.opened.notify_all();
+    }
+
+    /// Closes everything, as [`FileCache::release`] does.
+    pub(super) fn release_all(&self) {
+        for part in &self.shards {
+            let mut shard = part.shard.lock();
+            let handles: Vec<_> = shard.files.iter().map(|file| (file.hash, file.handle)).collect();
+            let files: Vec<_> = handles
+                .into_iter()
+                .filter_map(|(hash, handle)| shard.take(hash, &handle))
+                .collect();
+            drop(shard);
+            for file in &files {
+                self.gone(&file.slots);
+            }
+            part.opened.notify_all();
+        }
+    }
+
+    /// Closes descriptors that nobody uses, up to `most`, those first that were not used since the last look; for when
+    /// descriptors are missing elsewhere.
+    pub(super) fn make_room(&self, most: usize) {
+        for only_unused in [true, false] {
+            let mut room = most;
+            for _ in 0..SHARDS {
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed) % SHARDS;
+                let mut gone = Vec::new();
+                self.shards[turn].shard.lock().evict(&mut gone, room, |slot| {
+                    slot.is_idle(|kept| !only_unused || !std::mem::take(&mut kept.used))
+                });
+                self.gone(&gone);
+                room -= gone.len();
+                if room == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// An interval has passed: closes what was idle for too long. Whether anything is still kept.
+    pub(super) fn sweep(&self) -> bool {
+        let scarce = self.scarce.swap(false, Ordering::Relaxed);
+        for part in &self.shards {
+            let mut gone = Vec::new();
+            part.shard.lock().evict(&mut gone, usize::MAX, |slot| {
+                let most = match slot.purpose {
+                    _ if scarce => 1,
+                    Purpose::Write => IDLE_WRITERS,
+                    Purpose::Read => IDLE_READERS,
+                };
+                slot.is_idle(|kept| {
+                    kept.idle = if std::mem::take(&mut kept.used) {
+                        0
+                    } else {
+                        kept.idle.saturating_add(1)
+                    };
+                    kept.idle >= most
+                })
+            });
+            // Closed here, outside of the lock: the last one of a removed file frees its blocks.
+            self.gone(&gone);
+        }
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a descriptor with this number may be kept, after making room for it if that helps.
+    fn may_keep(&self, number: RawFd) -> bool {
+        match self.budget.room(number) {
+            Room::Plenty => true,
+            Room::Scarce => {
+                self.scarce.store(true, Ordering::Relaxed);
+                true
+            }
+            Room::Short => {
+                self.scarce.store(true, Ordering::Relaxed);
+                self.make_room(BATCH);
+                true
+            }
+            Room::None => {
+                self.make_room(BATCH);
+                false
+            }
+        }
+    }
+
+    fn gone(&self, slots: &[Slot]) {
+        let open = slots.iter().filter(|slot| matches!(slot.state, State::Open(_)));
+        self.count.fetch_sub(open.count(), Ordering::Relaxed);
+    }
+
+    /// What it counted so far, and holds now.
+    pub(super) fn counters(&self) -> FileCacheCounters {
+        let mut all = FileCacheCounters::default();
+        let mut age = 0;
+        for part in &self.shards {
+            let shard = part.shard.lock();
+            let Tally {
+                hits,
+                misses,
+                allocations,
+                releases,
+                evictions,
+                age_ms,
+                uncached,
+            } = shard.tally;
+            let open = |slot: &&Slot| matches!(slot.state, State::Open(_));
+            all.inodes += shard
+                .files
+                .iter()
+                .filter(|file| file.slots.iter().any(|slot| open(&slot)))
+                .count() as u64;
+            all.entries += shard
+                .files
+                .iter()
+                .map(|file| file.slots.iter().filter(open).count() as u64)
+                .sum::<u64>();
+            all.buckets += shard.files.capacity() as u64;
+            all.hits += hits;
+            all.misses += misses;
+            all.acquisitions += hits + misses;
+            all.allocations += allocations;
+            all.releases += releases;
+            all.evictions += evictions;
+            all.uncached += uncached;
+            age += age_ms;
+        }
+        all.mean_age = age.checked_div(all.releases).unwrap_or(0);
+        all
+    }
+}
+
+impl Slot {
+    /// Whether nobody uses it and `goes` says so, which is asked only then.
+    fn is_idle(&mut self, goes: impl FnOnce(&mut shard::Kept) -> bool) -> bool {
+        match &mut self.state {
+            State::Open(kept) => kept.file.is_idle() && goes(kept),
+            State::Opening(_) => false,
+        }
+    }
+}

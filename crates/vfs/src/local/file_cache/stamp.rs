@@ -1,0 +1,117 @@
+//! When a right was checked: what a file said of its permissions at that moment. As long as it says the same, the kernel would
+//! decide the same, for nothing of mode, owner, group or access control list changes without one of these.
+//!
+//! Writing changes the ctime, too. A write of ours carries the stamp on (under the file's lock, and only if nothing but the
+//! write shows in the attributes after it), so that readers and writers of one file need not ask again each time.
+//! On kernels whose times step by milliseconds (before Linux 6.13) a list that is changed by others in the same step as a
+//! write, without a change of the mode, is noticed with the file's next change.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::attributes::{Attributes, Time};
+
+/// What a file says of its permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::local) struct Stamp {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    ctime: Time,
+}
+
+impl Stamp {
+    pub(in crate::local) const fn of(attributes: &Attributes) -> Self {
+        Self {
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            ctime: attributes.ctime,
+        }
+    }
+}
+
+/// The stamp that all descriptors of one file share, and how often it changed by other than writes of ours.
+#[derive(Debug)]
+pub(super) struct Shared(Mutex<Current>);
+
+#[derive(Debug)]
+struct Current {
+    stamp: Stamp,
+    epoch: u32,
+}
+
+impl Shared {
+    pub(super) const fn new(stamp: Stamp) -> Self {
+        Self(Mutex::new(Current { stamp, epoch: 0 }))
+    }
+}
+
+/// A file that is open for I/O by somebody who had the right to it.
+#[derive(Debug)]
+pub(in crate::local) struct OpenFile {
+    fd: Arc<OwnedFd>,
+    shared: Arc<Shared>,
+    /// The epoch in which the right was last checked. Relaxed: it is compared under the lock of `shared`.
+    checked: AtomicU32,
+}
+
+impl OpenFile {
+    /// `stamp`: what the file said before it was opened.
+    pub(super) fn new(fd: OwnedFd, shared: Arc<Shared>, stamp: Stamp) -> Self {
+        let file = Self {
+            fd: Arc::new(fd),
+            shared,
+            checked: AtomicU32::new(0),
+        };
+        file.check_passed(stamp);
+        file
+    }
+
+    /// The descriptor, for as long as somebody needs it.
+    pub(in crate::local) fn share(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// Whether the right was checked when the file said what it says now.
+    pub(in crate::local) fn is_checked(&self, now: Stamp) -> bool {
+        let current = self.shared.0.lock();
+        current.stamp == now && current.epoch == self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the right was checked after the file said `now`.
+    pub(in crate::local) fn check_passed(&self, now: Stamp) {
+        let mut current = self.shared.0.lock();
+        if current.stamp != now {
+            current.stamp = now;
+            current.epoch = current.epoch.wrapping_add(1);
+        }
+        self.checked.store(current.epoch, Ordering::Relaxed);
+    }
+
+    /// Notes what a write of ours left. Under the file's lock.
+    pub(in crate::local) fn carry(&self, before: Stamp, after: &Attributes) {
+        let stamp = Stamp::of(after);
+        // A write sets both times alike; a later change of anything else only the one.
+        let written = after.ctime == after.mtime
+            && (stamp.mode, stamp.uid, stamp.gid) == (before.mode, before.uid, before.gid);
+        let mut current = self.shared.0.lock();
+        if written && current.stamp == before {
+            current.stamp = stamp;
+        }
+    }
+
+    /// Whether nobody but the cache has it.
+    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.fd) == 1
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,216 @@
+//! Removing, renaming and linking names. What loses or gets a name changes with its directory (its ctime, its number of names):
+//! so its lock is held as well, and a write to it at the same moment tells of nothing but itself.
+//!
+//! The object behind a name is found before the locks are held, which are taken in one order, and has to be the same once they
+//! are; if it is not, all of it begins again.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD};
+
+use super::data::proc_path;
+use super::{LocalVfs, attributes_of};
+use crate::answer::{Changed, Linked, Renamed, WccBefore};
+use crate::attributes::{Attributes, FileKind};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+use crate::name::check_new_name;
+
+/// How often a change goes round when its names come to stand for other objects before their locks are held.
+const NAME_TRIES_MAX: usize = 16;
+
+impl LocalVfs {
+    /// What a name stands for, for a caller who may search the directory.
+    fn at_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<Named> {
+        let fd = self.open_name(directory, name).ok()?;
+        let handle = self.handles.of(fd.as_fd()).ok()?;
+        Some(Named { fd, handle })
+    }
+
+    pub(super) fn remove_name(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        flags: AtFlags,
+    ) -> Changed<()> {
+        let mut tries = 0..NAME_TRIES_MAX;
+        loop {
+            let last = tries.next().is_none();
+            // Held open, so that the blocks of a large file are not freed under the lock; and locked, for it changes as well.
+            let victim = self.peek(caller, directory, name);
+            let others = victim.iter().map(|victim| &victim.handle);
+            let (changed, parent) = self.change_with(caller, directory, others, |parent, _| {
+                check_new_name(name)?;
+                if !last && !still_stands(parent, name, victim.as_ref()) {
+                    return Ok(false);
+                }
+                rustix::fs::unlinkat(parent, name, flags)?;
+                Ok(true)
+            });
+            if matches!(changed.value, Ok(false)) {
+                continue;
+            }
+            let Changed { before, after, value } = self.settled(changed, directory, parent);
+            let value = value.map(|_| ());
+            if let (Some(victim), Ok(())) = (victim, &value) {
+                self.name_is_gone(&victim, directory, name);
+            }
+            return Changed { before, after, value };
+        }
+    }
+
+    /// As [`LocalVfs::at_name`], before any lock is held.
+    fn peek(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Option<Named> {
+        check_new_name(name).ok()?;
+        let parent = self.resolve(directory).ok()?;
+        self.identity.assume(caller).ok()?;
+        self.at_name(parent.as_fd(), name)
+    }
+
+    /// Lets go of what was kept for an object that had this name.
+    fn name_is_gone(&self, victim: &Named, directory: &NodeHandle, name: &[u8]) {
+        self.handles.forget(&victim.handle, directory, name);
+        self.kept.files.release(&victim.handle);
+        if attributes_of(victim.fd.as_fd()).is_err() {
+            self.kept.objects.release(&victim.handle);
+            self.kept.unstable.forget(&victim.handle);
+        }
+    }
+
+    pub(super) fn link_name(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> Linked {
+        let object = self.resolve(node);
+        let (changed, parent) = self.change_with(caller, directory, [node], |parent, _| {
+            check_new_name(name)?;
+            let object = object.as_ref().map_err(|error| *error)?;
+            attributes_of(object.as_fd())?;
+            // By way of /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. It is the object itself that is linked.
+            let path = proc_path(object.as_fd());
+            rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
+            Ok(self.handles.record(node, directory, name)?)
+        });
+        let changed = self.settled(changed, directory, parent);
+        let attributes = object.ok().and_then(|object| attributes_of(object.as_fd()).ok());
+        Linked {
+            node: attributes,
+            directory: changed,
+        }
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        caller: &Caller<'_>,
+        (from, from_name): (&NodeHandle, &[u8]),
+        (to, to_name): (&NodeHandle, &[u8]),
+    ) -> Renamed {
+        let (source, target) = (self.resolve(from), self.resolve(to));
+        let assumed = self.identity.assume(caller).map_err(Error::from);
+        let mut tries = 0..NAME_TRIES_MAX;
+        let (before, value, after) = loop {
+            let last = tries.next().is_none();
+            let moved = self.peek(caller, from, from_name);
+            let replaced = self.peek(caller, to, to_name);
+            let others = moved.iter().chain(&replaced).map(|named| &named.handle);
+            let held = self.locks.hold_all([from, to].into_iter().chain(others));
+            let before = [&source, &target].map(known);
+            let value = match (&source, &target) {
+                (Err(error), _) | (_, Err(error)) => Err(*error),
+                (Ok(source), Ok(target)) => assumed.and_then(|()| {
+                    check_new_name(from_name)?;
+                    check_new_name(to_name)?;
+                    let same = still_stands(source.as_fd(), from_name, moved.as_ref())
+                        && still_stands(target.as_fd(), to_name, replaced.as_ref());
+                    if !last && !same {
+                        return Ok(None);
+                    }
+                    // Whatever failed above, the kernel says it again, and what comes first for it.
+                    rustix::fs::renameat(source, from_name, target, to_name)?;
+                    let moved = moved.or_else(|| self.at_name(target.as_fd(), to_name));
+                    Ok(Some((moved, replaced)))
+                }),
+            };
+            let after = [&source, &target].map(known);
+            drop(held);
+            if let Some(value) = value.transpose() {
+                break (before, value, after);
+            }
+        };
+        let value = value.and_then(|(moved, replaced)| {
+            self.name_has_moved(
+                moved.as_ref(),
+                replaced.as_ref(),
+                (from, from_name),
+                (to, to_name),
+            )?;
+            for (handle, directory) in [(from, &source), (to, &target)] {
+                if let Ok(directory) = directory {
+                    self.settle(handle, directory.as_fd(), FileKind::Directory)?;
+                }
+            }
+            Ok(())
+        });
+        let wcc = |before: Option<Attributes>| before.as_ref().map(WccBefore::from);
+        let [from_before, to_before] = before;
+        let [from_after, to_after] = after;
+        Renamed {
+            from: (wcc(from_before), from_after),
+            to: (wcc(to_before), to_after),
+            value,
+        }
+    }
+
+    fn name_has_moved(
+        &self,
+        moved: Option<&Named>,
+        replaced: Option<&Named>,
+        (from, from_name): (&NodeHandle, &[u8]),
+        (to, to_name): (&NodeHandle, &[u8]),
+    ) -> Result<(), Error> {
+        let same = |moved: &Named| replaced.is_some_and(|replaced| replaced.handle == moved.handle);
+        // Two names of one file stay both.
+        if moved.is_some_and(same) {
+            return Ok(());
+        }
+        if let Some(replaced) = replaced {
+            self.name_is_gone(replaced, to, to_name);
+        }
+        if let Some(moved) = moved {
+            self.handles.record(&moved.handle, to, to_name)?;
+            self.handles.forget(&moved.handle, from, from_name);
+        }
+        Ok(())
+    }
+}
+
+/// What a name stood for.
+struct Named {
+    fd: OwnedFd,
+    handle: NodeHandle,
+}
+
+/// Whether a name stands for what it stood for when that was opened. None: for nothing.
+fn still_stands(directory: BorrowedFd<'_>, name: &[u8], named: Option<&Named>) -> bool {
+    let place = |status: rustix::fs::Stat| (status.st_dev, status.st_ino);
+    let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .ok()
+        .map(place);
+    let then = named
+        .and_then(|named| rustix::fs::fstat(&named.fd).ok())
+        .map(place);
+    now == then
+}
+
+fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
+    directory
+        .as_ref()
+        .ok()
+        .and_then(|fd| attributes_of(fd.as_fd()).ok())
+}

@@ -1,0 +1,124 @@
+//! Opening a directory to serve it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
+use super::children::Children;
+use super::credentials::Identity;
+use super::file_cache::FileCache;
+use super::handles::Handles;
+use super::held::HeldObjects;
+use super::locks::FileLocks;
+use super::options::{FileCaching, HoldObjects, LocalError, LocalOptions, MetadataDurability};
+use super::pace::Pace;
+use super::read::ReadWays;
+use super::sweeper::{KeptOpen, Sweeper};
+use super::unstable::Unstable;
+use super::verdicts::Verdicts;
+use super::{LocalVfs, data, limits, stat};
+use crate::Waits;
+use crate::caller::Caller;
+
+impl LocalVfs {
+    /// Opens a directory to serve it, and finds out how: by the kernel's handles or by table, as anybody or as this
+    /// process's user alone. The calling thread's ids and capabilities stay as they are.
+    pub fn open(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
+        std::thread::scope(|scope| scope.spawn(|| Self::open_here(path, options)).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Trying out handles changes what this thread works as.
+    fn open_here(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
+        let failed = |source| LocalError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let identity = Identity::of_process();
+        if identity == Identity::Anybody {
+            // The thread that started this one may have worked for somebody.
+            identity.assume(&Caller::ROOT).map_err(failed)?;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let given = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+        let root = without_mounts(&given).map_err(failed)?;
+        data::reopen(root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(LocalError::NoProc)?;
+        let handles = Handles::choose(path, root.as_fd(), identity, options)?;
+        let root_handle = handles.of(root.as_fd()).map_err(failed)?;
+        let attributes = stat::attributes(&rustix::fs::fstat(&root).map_err(failed)?);
+        let waits = limits::waits(root.as_fd()).map_err(failed)?;
+        let stable_metadata = options.metadata == MetadataDurability::Stable && waits != Waits::Never;
+        let room = match options.held {
+            HoldObjects::Lately => HeldObjects::room(),
+            HoldObjects::Never => 0,
+        };
+        let kept = Arc::new(KeptOpen {
+            objects: HeldObjects::new(room),
+            files: FileCache::new(options.files == FileCaching::On),
+            unstable: Unstable::new(HeldObjects::room() / 4),
+        });
+        let sweeper = Sweeper::start(&kept);
+        Ok(Self {
+            _given: given,
+            root: Arc::new(root),
+            root_handle,
+            root_fileid: attributes.fileid,
+            root_fsid: attributes.fsid,
+            identity,
+            handles,
+            locks: FileLocks::new(),
+            syncing: FileLocks::new(),
+            read_ways: ReadWays::default(),
+            children: Children::new(),
+            verdicts: Verdicts::new(),
+            kept,
+            sweeper,
+            stable_metadata: AtomicBool::new(stable_metadata),
+            pace: Pace::new(waits),
+            losses: AtomicU64::new(0),
+        })
+    }
+}
+
+/// The directory, seen through a mount of our own on which nothing else is mounted, if we may have one.
+fn without_mounts(given: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    match rustix::mount::open_tree(given, c"", flags) {
+        Ok(tree) => Ok(tree),
+        Err(errno) => {
+            tracing::debug!(%errno, "mount points below the root will be refused");
+            rustix::io::fcntl_dupfd_cloexec(given, 0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HandleChoice;
+
+    #[test]
+    fn what_cannot_be_served_is_refused_by_name() {
+        let Err(error) = LocalVfs::open(Path::new("/nowhere/at/all"), &LocalOptions::default()) else {
+            panic!("there is no such directory");
+        };
+        assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
+        let options = LocalOptions {
+            handles: HandleChoice::Kernel,
+            ..LocalOptions::default()
+        };
+        let Err(error) = LocalVfs::open(Path::new("/proc"), &options) else {
+            panic!("proc has no handles");
+        };
+        assert!(
+            error.to_string().starts_with("/proc: no file handles: "),
+            "{error}"
+        );
+    }
+}

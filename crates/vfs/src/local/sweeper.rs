@@ -1,0 +1,120 @@
+//! The thread that closes what is idle. It sleeps while there is nothing to close, and ends with the tree.
+
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use super::file_cache::FileCache;
+use super::held::HeldObjects;
+use super::unstable::Unstable;
+
+/// How often it looks for open files that are idle.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Every how many of these it looks for objects and watched files that are idle: once a second.
+const SLOW: u32 = 4;
+
+/// What is kept open for the next request.
+pub(super) struct KeptOpen {
+    /// Objects, opened for nothing.
+    pub(super) objects: HeldObjects,
+    /// Files, opened for I/O.
+    pub(super) files: FileCache,
+    /// Files with data that are not durable, and those that lately had some.
+    pub(super) unstable: Unstable,
+}
+
+impl KeptOpen {
+    /// Closes what is idle. Whether there is anything left to close later.
+    fn sweep(&self, round: u32) -> bool {
+        let files = self.files.sweep();
+        if !round.is_multiple_of(SLOW) {
+            return true;
+        }
+        let objects = self.objects.sweep();
+        let unstable = self.unstable.sweep();
+        files || objects || unstable
+    }
+
+    /// Closes whatever is not in use and stands for no data that could be lost.
+    pub(super) fn release_all(&self) {
+        self.files.release_all();
+        self.objects.release_all();
+    }
+}
+
+pub(super) struct Sweeper {
+    thread: Option<Thread>,
+}
+
+impl Sweeper {
+    pub(super) fn start(kept: &Arc<KeptOpen>) -> Self {
+        let weak = Arc::downgrade(kept);
+        let sweeping = std::thread::Builder::new()
+            .name("idle files".into())
+            .spawn(move || sweep_until_gone(&weak));
+        match sweeping {
+            Ok(handle) => Self {
+                thread: Some(handle.thread().clone()),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "files that are idle are kept open: no thread to close them");
+                Self { thread: None }
+            }
+        }
+    }
+
+    /// There is something to close later.
+    pub(super) fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.wake();
+    }
+}
+
+fn sweep_until_gone(kept: &Weak<KeptOpen>) {
+    let mut round = 0_u32;
+    while let Some(kept) = kept.upgrade() {
+        let more = kept.sweep(round);
+        drop(kept);
+        round = round.wrapping_add(1);
+        if more {
+            std::thread::park_timeout(INTERVAL);
+        } else {
+            std::thread::park();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::{HandleScheme, NodeHandle};
+
+    #[test]
+    fn the_sweeper_ends_with_what_it_sweeps() {
+        let kept = Arc::new(KeptOpen {
+            objects: HeldObjects::new(1000),
+            files: FileCache::new(true),
+            unstable: Unstable::new(16),
+        });
+        let sweeper = Sweeper::start(&kept);
+        let handle = NodeHandle::new(HandleScheme::Kernel, 1, &[1]).expect("it is short");
+        let root = std::fs::File::open("/").expect("the root can be opened");
+        if kept.objects.hold(&handle, &Arc::new(root.into())) {
+            sweeper.wake();
+        }
+        let weak = Arc::downgrade(&kept);
+        drop(kept);
+        drop(sweeper);
+        while weak.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}

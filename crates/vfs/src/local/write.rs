@@ -1,0 +1,198 @@
+//! Writing and committing data.
+//!
+//! A file is watched (`unstable`) from before its first unstable write until a commit. When the kernel tells that data did not
+//! reach the disk, the number of losses changes while others that sync the same file still wait: whoever is told that all
+//! went well afterwards sees the new number, so that no answer hides a loss.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+use super::data::{OFFSET_MAX, Purpose, reopen, retry};
+use super::file_cache::Stamp;
+use super::open::NotOpened;
+use super::sys::check_access;
+use super::{LocalVfs, attributes_of};
+use crate::answer::{Changed, Written};
+use crate::attributes::FileKind;
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+use crate::{Stability, Waits};
+
+/// What of a file is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Data,
+    Everything,
+}
+
+/// Whether failures to write a file back will be heard of.
+enum Watch {
+    /// They will; another file may have had to make room.
+    Watched(Option<(NodeHandle, Arc<OwnedFd>)>),
+    /// They will not.
+    Not,
+}
+
+impl LocalVfs {
+    pub(super) fn write_data(
+        &self,
+        caller: &Caller<'_>,
+        handle: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Changed<Written> {
+        let held = self.locks.hold(handle);
+        let (file, before) = match self.open_file(caller, handle, Purpose::Write) {
+            Ok(opened) => opened,
+            Err(NotOpened { attributes, error }) => {
+                return Changed {
+                    before: attributes.as_ref().map(Into::into),
+                    after: attributes,
+                    value: Err(error),
+                };
+            }
+        };
+        let watch = match stability {
+            Stability::Unstable => self.watch(handle, file.as_fd()),
+            Stability::DataSync | Stability::FileSync => Watch::Not,
+        };
+        let begun = self.pace.write_begins();
+        let written = write_all(file.as_fd(), offset, data);
+        self.pace.write_ended(begun);
+        let after = attributes_of(file.as_fd()).ok();
+        if let Some(after) = &after {
+            file.carry(Stamp::of(&before), after);
+        }
+        drop(held);
+        let durable = match (stability, watch) {
+            (Stability::Unstable, Watch::Watched(None)) => Ok(()),
+            (Stability::Unstable, Watch::Watched(Some((handle, fallen)))) => {
+                // Its loss is no failure of this write: those who wrote it see the number of losses.
+                let _told = self.sync(&handle, fallen.as_fd(), Extent::Everything);
+                Ok(())
+            }
+            // What cannot be watched is made durable now.
+            (Stability::Unstable, Watch::Not) | (Stability::FileSync, _) => {
+                self.sync(handle, file.as_fd(), Extent::Everything)
+            }
+            (Stability::DataSync, _) => self.sync(handle, file.as_fd(), Extent::Data),
+        };
+        let value = written.map_err(Error::Os).and_then(|count| {
+            durable?;
+            let count = u32::try_from(count).map_err(|_| Errno::INVAL)?;
+            Ok(Written { count, stability })
+        });
+        Changed {
+            before: Some((&before).into()),
+            after,
+            value,
+        }
+    }
+
+    /// Whether an unstable write to an object may have to wait for a disk before it is in memory.
+    pub(super) fn may_wait_for_write(&self, handle: &NodeHandle) -> bool {
+        match self.pace.waits {
+            Waits::Never => false,
+            Waits::Always => true,
+            Waits::Data => self.pace.writes_are_slow() || !self.is_at_hand(handle),
+        }
+    }
+
+    /// Has a file watched that is about to be written to. Under its lock.
+    fn watch(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> Watch {
+        if self.kept.unstable.is_watched(handle) {
+            return Watch::Watched(None);
+        }
+        match self.open_to_sync(file) {
+            Ok(watched) => Watch::Watched(self.kept.unstable.watch(handle, Arc::new(watched))),
+            Err(_) => Watch::Not,
+        }
+    }
+
+    pub(super) fn commit_data(&self, caller: &Caller<'_>, handle: &NodeHandle) -> Changed<()> {
+        let (changed, fd) = self.change(caller, handle, |fd, before| {
+            match before.kind {
+                FileKind::Regular if caller.uid == before.uid => {}
+                FileKind::Regular => check_access(fd, libc::W_OK)?,
+                FileKind::Directory => return Err(Errno::ISDIR.into()),
+                _ => return Err(Errno::INVAL.into()),
+            }
+            // Under the file's lock: what is written later is dirty again.
+            Ok(self.kept.unstable.begin_sync(handle))
+        });
+        let Changed { before, after, value } = changed;
+        let value = value.and_then(|watched| {
+            // A descriptor from before the data were written back hears of errors that others were told of, too.
+            let file = match (watched, fd) {
+                (Some(watched), _) => watched,
+                (None, Some(fd)) => Arc::new(self.open_to_sync(fd.as_fd())?),
+                (None, None) => return Err(Error::STALE),
+            };
+            let synced = self.sync(handle, file.as_fd(), Extent::Everything);
+            // What was watched may be let go of some time from now.
+            self.sweeper.wake();
+            synced
+        });
+        Changed { before, after, value }
+    }
+
+    /// Makes a file durable by a descriptor of it. [`Error::Lost`] when that fails: the kernel tells a descriptor once that data
+    /// did not reach the disk, and nobody else may hear of it. One at a time for each file, so that who comes second
+    /// finds the loss noted that the first was told of.
+    fn sync(&self, handle: &NodeHandle, file: BorrowedFd<'_>, extent: Extent) -> Result<(), Error> {
+        let _held = self.syncing.hold(handle);
+        let sync = || match extent {
+            Extent::Data => rustix::fs::fdatasync(file),
+            Extent::Everything => rustix::fs::fsync(file),
+        };
+        retry(sync).map_err(|errno| self.lost(errno))
+    }
+
+    /// As [`LocalVfs::sync`], all of the file.
+    pub(super) fn sync_file(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> Result<(), Error> {
+        self.sync(handle, file, Extent::Everything)
+    }
+
+    /// Notes that written data may be lost, before anybody else is told that a sync went well.
+    pub(super) fn lost(&self, errno: Errno) -> Error {
+        // SeqCst: who reads the number after a sync that followed this one sees it.
+        self.losses.fetch_add(1, Ordering::SeqCst);
+        tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
+        Error::Lost(errno)
+    }
+
+    /// Opens a regular file to make it durable. To read, whoever may: a descriptor to write would be in the way of whom
+    /// executes the file.
+    fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
+        Ok(self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??)
+    }
+}
+
+/// Writes as much as there is room for; an error only if that is nothing.
+fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+    if offset
+        .checked_add(data.len() as u64)
+        .is_none_or(|end| end > OFFSET_MAX)
+    {
+        return Err(Errno::FBIG);
+    }
+    let mut written = 0;
+    while written < data.len() {
+        match rustix::io::pwrite(file, &data[written..], offset + written as u64) {
+            Ok(0) => break,
+            Ok(now) => written += now,
+            Err(Errno::INTR) => {}
+            Err(_) if written > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(written)
+}
