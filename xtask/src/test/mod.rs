@@ -1,12 +1,17 @@
 //! `cargo xtask test`: all checks and tests, each part with its time, and one line of sums at the end.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+mod cargo;
+mod lanes;
+
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use cargo::{Sum, cargo};
 
-use crate::{packages, root, tidy};
+use crate::{fuzz, packages, root, tidy};
+
+/// How long each fuzz target runs here, in seconds: enough to see that it runs and that what was found once stays mended.
+const FUZZ_SECONDS: u32 = 5;
 
 /// Which parts are wanted.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,13 +29,6 @@ impl Scope {
             (false, None) => Self::All,
         }
     }
-}
-
-/// How many passed and failed, of tests or of checks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    passed: u64,
-    failed: u64,
 }
 
 struct Part {
@@ -71,7 +69,12 @@ pub(crate) fn run(scope: &Scope) -> Result<bool> {
     }
     match scope {
         Scope::WithoutWholePrograms => {}
-        Scope::All => whole_programs(&mut parts, ""),
+        Scope::All => {
+            whole_programs(&mut parts, "");
+            part(&mut parts, "fuzz", || {
+                checked(fuzz::run(None, FUZZ_SECONDS).map(|()| true))
+            });
+        }
         Scope::WholePrograms(name) => whole_programs(&mut parts, name),
     }
     Ok(report(&parts))
@@ -90,19 +93,7 @@ fn whole_programs(parts: &mut Vec<Part>, name: &str) {
         "--bins",
     ];
     part(parts, "release build", || cargo(&programs));
-    // One after the other: some hold a count against the time that a run took, and there may be two processors.
-    part(parts, "whole programs", || {
-        cargo(&[
-            "test",
-            "-p",
-            "curt-tests",
-            "--no-fail-fast",
-            "--",
-            "--test-threads",
-            "1",
-            name,
-        ])
-    });
+    part(parts, "whole programs", || lanes::run(name));
 }
 
 fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result<Sum>) {
@@ -154,74 +145,4 @@ fn checked(well: Result<bool>) -> Result<Sum> {
     } else {
         Sum { passed: 0, failed: 1 }
     })
-}
-
-/// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs no tests counts as one check.
-fn cargo(arguments: &[&str]) -> Result<Sum> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .args(arguments)
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    command.env("CURT_PROGRAMS", root().join("target/release"));
-    let mut child = command.spawn().context("cargo cannot be started")?;
-    let output = child.stdout.take().context("cargo has no output")?;
-    let mut sum = Sum::default();
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        if let Some(results) = results(&line) {
-            sum = Sum {
-                passed: sum.passed + results.passed,
-                failed: sum.failed + results.failed,
-            };
-        }
-        // Tests that went well are many, and the sums tell of them.
-        if !(line.is_empty()
-            || line.starts_with("test ") && line.ends_with(" ... ok")
-            || line.starts_with("running "))
-        {
-            println!("{line}");
-        }
-    }
-    let well = child.wait()?.success();
-    // A failure that no test's result tells of: it did not compile, or a test's process died.
-    if !well && sum.failed == 0 {
-        sum.failed = 1;
-    }
-    if well && sum.passed == 0 {
-        sum.passed = 1;
-    }
-    Ok(sum)
-}
-
-/// `test result: ok. 3 passed; 0 failed; …`
-fn results(line: &str) -> Option<Sum> {
-    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    let count = |name: &str| {
-        let (before, _) = counts.split_once(name)?;
-        before.trim_end().rsplit([' ', ';']).next()?.parse().ok()
-    };
-    Some(Sum {
-        passed: count(" passed")?,
-        failed: count(" failed")?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_a_test_binary_are_understood() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s";
-        assert_eq!(
-            results(line),
-            Some(Sum {
-                passed: 12,
-                failed: 3
-            })
-        );
-        assert_eq!(results("test a::b ... ok"), None);
-    }
 }

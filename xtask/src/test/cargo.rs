@@ -1,0 +1,99 @@
+//! Runs cargo and understands what its tests say.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::root;
+
+/// How many passed and failed, of tests or of checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+}
+
+impl Sum {
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+        }
+    }
+}
+
+/// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs no tests counts as one check.
+pub(super) fn cargo(arguments: &[&str]) -> Result<Sum> {
+    run(arguments, |line| println!("{line}"))
+}
+
+/// The same; what is worth showing goes to `show`.
+pub(super) fn run(arguments: &[&str], mut show: impl FnMut(&str)) -> Result<Sum> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(arguments)
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command.env("CURT_PROGRAMS", root().join("target/release"));
+    let mut child = command.spawn().context("cargo cannot be started")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut sum = Sum::default();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if let Some(results) = results(&line) {
+            sum = Sum {
+                passed: sum.passed + results.passed,
+                failed: sum.failed + results.failed,
+            };
+        }
+        // Tests that went well are many, and the sums tell of them.
+        if !(line.is_empty()
+            || line.starts_with("test ") && line.ends_with(" ... ok")
+            || line.starts_with("running "))
+        {
+            show(&line);
+        }
+    }
+    let well = child.wait()?.success();
+    // A failure that no test's result tells of: it did not compile, or a test's process died.
+    if !well && sum.failed == 0 {
+        sum.failed = 1;
+    }
+    if well && sum.passed == 0 {
+        sum.passed = 1;
+    }
+    Ok(sum)
+}
+
+/// `test result: ok. 3 passed; 0 failed; …`
+fn results(line: &str) -> Option<Sum> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |name: &str| {
+        let (before, _) = counts.split_once(name)?;
+        before.trim_end().rsplit([' ', ';']).next()?.parse().ok()
+    };
+    Some(Sum {
+        passed: count(" passed")?,
+        failed: count(" failed")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_a_test_binary_are_understood() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s";
+        assert_eq!(
+            results(line),
+            Some(Sum {
+                passed: 12,
+                failed: 3
+            })
+        );
+        assert_eq!(results("test a::b ... ok"), None);
+    }
+}
