@@ -1,0 +1,275 @@
+//! From the lines of exports(5) to what is served: which directories they mean now, and what is mounted below them.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+use curt_server::{
+    Entry, ExportClient, ExportDefinition, ExportRules, MountPoint, Options, Parsed, Problem, Severity,
+    Squash,
+};
+use curt_vfs::MetadataDurability;
+
+use super::{
+    mounts::Mounts,
+    trees::{Entered, TreeError, Trees},
+};
+
+/// How many file systems that are mounted below exports are entered at most.
+const ENTERED_MAX: usize = 1024;
+
+/// What lines mean now.
+#[derive(Default)]
+pub(super) struct Meaning {
+    /// What can be served.
+    pub(super) definitions: Vec<ExportDefinition>,
+    /// What cannot, and why.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// The clients of one path.
+pub(super) struct Group<'p> {
+    /// As it was written.
+    path: &'p [u8],
+    entries: Vec<&'p Entry>,
+}
+
+/// The lines by path, in the order in which the paths are first named.
+pub(super) fn groups(parsed: &Parsed) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut at = std::collections::HashMap::new();
+    for entry in &parsed.entries {
+        let index = *at.entry(entry.path.as_slice()).or_insert(groups.len());
+        match groups.get_mut(index) {
+            Some(group) => group.entries.push(entry),
+            None => groups.push(Group {
+                path: &entry.path,
+                entries: vec![entry],
+            }),
+        }
+    }
+    groups
+}
+
+impl<'p> Group<'p> {
+    /// Where the path leads, and the clients that are served now. Says what is wrong with it.
+    pub(super) fn look(
+        &self,
+        mounts: &Mounts,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(PathBuf, Vec<&'p Entry>)> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(self.path));
+        let first = self.entries.first()?;
+        let place = match std::fs::canonicalize(path) {
+            Ok(place) if place.is_dir() => place,
+            Ok(_) => {
+                problems.push(about(
+                    first,
+                    Severity::Error,
+                    "it is no directory: export the one it is in",
+                ));
+                return None;
+            }
+            Err(error) => {
+                problems.push(about(first, Severity::Error, &absent(&error)));
+                return None;
+            }
+        };
+        let mut served = Vec::new();
+        for entry in &self.entries {
+            let needed = entry.options.mount_point().map(|point| match point {
+                MountPoint::Itself => place.clone(),
+                MountPoint::At(path) => OsString::from_vec(path.clone()).into(),
+            });
+            match needed.filter(|needed| !is_mounted(mounts, needed)) {
+                None => served.push(*entry),
+                Some(needed) => {
+                    let message = format!(
+                        "nothing is mounted at {}: not served to {} until something is",
+                        needed.display(),
+                        entry.client
+                    );
+                    problems.push(about(entry, Severity::Warning, &message));
+                }
+            }
+        }
+        (!served.is_empty()).then_some((place, served))
+    }
+}
+
+fn is_mounted(mounts: &Mounts, directory: &Path) -> bool {
+    std::fs::canonicalize(directory).is_ok_and(|place| mounts.is_mounted(&place))
+}
+
+fn absent(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such directory: not served until a reload finds it".into(),
+        _ => format!("cannot be exported: {error}"),
+    }
+}
+
+fn about(entry: &Entry, severity: Severity, message: &str) -> Problem {
+    Problem {
+        severity,
+        place: entry.place.clone(),
+        word: entry.path.escape_ascii().to_string(),
+        message: message.to_owned(),
+    }
+}
+
+/// Whether it matters to any line what is mounted. A child that is to be seen from above (`nohide`) is found by being mounted.
+pub(super) fn depend_on_mounts(parsed: &Parsed) -> bool {
+    let mut options = parsed.entries.iter().map(|entry| &entry.options);
+    options.any(|options| {
+        options.crosses_mounts() || options.is_seen_from_above() || options.mount_point().is_some()
+    })
+}
+
+/// What the lines mean, with their directories open.
+pub(super) fn meaning(parsed: &Parsed, mounts: &Mounts, trees: &mut Trees) -> Meaning {
+    let mut meaning = Meaning::default();
+    let mut used = BTreeSet::new();
+    let mut entered = Vec::new();
+    for group in groups(parsed) {
+        let Some((place, served)) = group.look(mounts, &mut meaning.problems) else {
+            continue;
+        };
+        match define(&group, &place, &served, trees) {
+            Ok(definition) => meaning.definitions.push(definition),
+            Err(error) => {
+                meaning.problems.extend(
+                    served
+                        .first()
+                        .map(|entry| about(entry, Severity::Error, &format!("cannot be exported: {error}"))),
+                );
+                continue;
+            }
+        }
+        if served.iter().any(|entry| entry.options.crosses_mounts()) {
+            entered.push((place.clone(), served));
+        }
+        used.insert(place);
+    }
+    // The innermost of several crossing exports is the one that a mount belongs to.
+    entered.sort_by(|(one, _), (other, _)| other.cmp(one));
+    for (place, above) in entered {
+        enter(&place, &above, mounts, trees, &mut used, &mut meaning);
+    }
+    trees.keep(&used);
+    meaning
+}
+
+fn define(
+    group: &Group<'_>,
+    place: &Path,
+    served: &[&Entry],
+    trees: &mut Trees,
+) -> Result<ExportDefinition, TreeError> {
+    let vfs = trees.tree(
+        place,
+        durability(served.iter().map(|entry| &entry.options)),
+        Entered::ByPath,
+    )?;
+    let only_user = vfs.only_user();
+    let client = |entry: &&Entry| client(entry, entry.options.clone(), only_user);
+    let place = place.as_os_str().as_bytes();
+    Ok(ExportDefinition {
+        path: group.path.to_vec(),
+        leads_to: (place != group.path).then(|| place.to_vec()),
+        vfs,
+        clients: served.iter().map(client).collect(),
+        fsid: served.first().and_then(|entry| entry.options.fsid()),
+        listed: true,
+    })
+}
+
+/// Adds what is mounted below an export and has no line of its own.
+fn enter(
+    place: &Path,
+    above: &[&Entry],
+    mounts: &Mounts,
+    trees: &mut Trees,
+    used: &mut BTreeSet<PathBuf>,
+    meaning: &mut Meaning,
+) {
+    let crossing: Vec<&&Entry> = above
+        .iter()
+        .filter(|entry| entry.options.crosses_mounts())
+        .collect();
+    let options: Vec<Options> = crossing
+        .iter()
+        .map(|entry| entry.options.for_a_mount_below())
+        .collect();
+    for point in mounts.below(place) {
+        if used.contains(&point) {
+            continue;
+        }
+        if used.len() >= ENTERED_MAX {
+            let message =
+                format!("more than {ENTERED_MAX} file systems are mounted below: the others stay hidden");
+            meaning.problems.extend(
+                crossing
+                    .first()
+                    .map(|entry| about(entry, Severity::Warning, &message)),
+            );
+            return;
+        }
+        match trees.tree(&point, durability(options.iter()), Entered::FromAbove) {
+            Ok(vfs) => {
+                let only_user = vfs.only_user();
+                let clients = crossing.iter().zip(&options);
+                meaning.definitions.push(ExportDefinition {
+                    path: point.as_os_str().as_bytes().to_vec(),
+                    leads_to: None,
+                    vfs,
+                    clients: clients
+                        .map(|(entry, options)| client(entry, options.clone(), only_user))
+                        .collect(),
+                    fsid: None,
+                    listed: false,
+                });
+                used.insert(point);
+            }
+            Err(error) => {
+                let message = format!("what is mounted at {} is not entered: {error}", point.display());
+                meaning.problems.extend(
+                    crossing
+                        .first()
+                        .map(|entry| about(entry, Severity::Warning, &message)),
+                );
+            }
+        }
+    }
+}
+
+/// When changes of names and attributes are stable: at once, unless nobody asked for that.
+fn durability<'o>(mut options: impl Iterator<Item = &'o Options>) -> MetadataDurability {
+    if options.all(Options::is_async) {
+        MetadataDurability::Eventual
+    } else {
+        MetadataDurability::Stable
+    }
+}
+
+/// `only_user` is who alone can be served by a process that may not change its ids: then everybody works as that user.
+fn client(entry: &Entry, options: Options, only_user: Option<(u32, u32)>) -> ExportClient {
+    let rules = options.rules();
+    let rules = match only_user {
+        None => rules,
+        Some((uid, gid)) => rules.map(|rules| ExportRules {
+            squash: Squash::All,
+            anonymous_uid: uid,
+            anonymous_gid: gid,
+            ..rules
+        }),
+    };
+    ExportClient {
+        client: entry.client.clone(),
+        rules,
+        options: options.to_string(),
+    }
+}

@@ -1,0 +1,311 @@
+//! What a server exports: a directory, a tree in memory, or what files of exports(5) say, which are read again at a reload.
+
+mod check;
+mod definitions;
+mod mounts;
+mod trees;
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use curt_server::{
+    EXPORTS_FILE, ExportDefinition, NfsService, Parsed, Problem, Setup, Severity, State, read_exports,
+};
+use curt_trace::ServerCounters;
+use curt_vfs::{HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
+use parking_lot::Mutex;
+
+pub(super) use self::check::check;
+use self::{
+    definitions::Meaning,
+    mounts::Mounts,
+    trees::{Entered, Trees},
+};
+use super::{
+    arguments::{HandlesChoice, ServeArguments},
+    rules,
+    stopping::Reload,
+};
+
+/// Everybody may write to an export in memory, and nobody remove what is another's.
+const MEMORY_ROOT_MODE: u32 = 0o1777;
+
+/// A service and what is to be known of what it exports.
+pub(super) struct Exported {
+    pub(super) service: Arc<NfsService>,
+    /// What SIGHUP does.
+    pub(super) reload: Reload,
+    /// What is served, in a few words.
+    pub(super) summary: String,
+    /// A path that everybody may write to, if the command line exports one so.
+    pub(super) open_to_all: Option<String>,
+}
+
+/// Opens what `arguments` say is exported.
+pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Exported> {
+    let exported = match (&arguments.memory, &arguments.directory) {
+        (Some(name), _) => memory(arguments, name, counters),
+        (None, Some(directory)) => directory_alone(arguments, directory, counters),
+        (None, None) => files(arguments, counters),
+    }?;
+    if arguments.manage_gids {
+        exported
+            .service
+            .manage_groups()
+            .context("cannot look users' groups up (--manage-gids)")?;
+    }
+    Ok(exported)
+}
+
+/// An empty tree. Neither it nor its handles outlive the process.
+fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>) -> Result<Exported> {
+    let mut instance = [0; 8];
+    rustix::rand::getrandom(&mut instance[..], rustix::rand::GetRandomFlags::empty())
+        .context("the system gives no random numbers")?;
+    let vfs = Arc::new(MemoryVfs::new(MemoryOptions {
+        bytes_max: arguments.memory_size.saturating_mul(1 << 20),
+        instance: u64::from_ne_bytes(instance),
+        root_mode: MEMORY_ROOT_MODE,
+        ..MemoryOptions::default()
+    }));
+    let rules = rules::rules(arguments, None)?;
+    let definition = ExportDefinition::for_everyone(name.as_bytes().to_vec(), vfs, rules);
+    let service = service(State::ephemeral()?, vec![definition], counters)?;
+    Ok(one_export(arguments, service, Path::new(name)))
+}
+
+fn directory_alone(
+    arguments: &ServeArguments,
+    directory: &Path,
+    counters: Arc<ServerCounters>,
+) -> Result<Exported> {
+    let path =
+        std::fs::canonicalize(directory).with_context(|| format!("cannot export {}", directory.display()))?;
+    let (state, mut trees) = state(arguments)?;
+    let vfs = trees
+        .tree(&path, MetadataDurability::Stable, Entered::ByPath)
+        .context("cannot export")?;
+    let rules = rules::rules(arguments, vfs.only_user())?;
+    let definition = ExportDefinition::for_everyone(path.as_os_str().as_bytes().to_vec(), vfs, rules);
+    let service = service(state, vec![definition], counters)?;
+    Ok(one_export(arguments, service, &path))
+}
+
+fn one_export(arguments: &ServeArguments, service: NfsService, path: &Path) -> Exported {
+    let access = if arguments.ro { "read-only" } else { "writable" };
+    let summary = format!("exporting {} ({access})", path.display());
+    let served = summary.clone();
+    Exported {
+        service: Arc::new(service),
+        reload: Box::new(move || {
+            tracing::info!("nothing is read again: the export was named on the command line");
+            served.clone()
+        }),
+        summary,
+        open_to_all: (!arguments.ro).then(|| path.display().to_string()),
+    }
+}
+
+fn service(
+    state: State,
+    exports: Vec<ExportDefinition>,
+    counters: Arc<ServerCounters>,
+) -> Result<NfsService> {
+    NfsService::new(Setup {
+        state,
+        exports,
+        counters,
+    })
+    .context("cannot number the exports")
+}
+
+/// What files of exports(5) say, and how they are read again.
+struct Files {
+    named: Vec<PathBuf>,
+    trees: Trees,
+    service: Arc<NfsService>,
+    /// What the files said last, when they could be served.
+    parsed: Parsed,
+}
+
+fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Exported> {
+    refuse_options_of_a_directory(arguments)?;
+    let parsed = read_exports(&arguments.config);
+    log(&parsed.problems);
+    ensure!(
+        !parsed.has_errors(),
+        "nothing is served: correct the lines above (`curt serve --check` tells when they are right)"
+    );
+    let (state, mut trees) = state(arguments)?;
+    let meaning = definitions::meaning(&parsed, &mounts_now()?, &mut trees);
+    log(&meaning.problems);
+    let Meaning { definitions, .. } = meaning;
+    let summary = summary(&definitions);
+    if definitions.is_empty() {
+        tracing::warn!(
+            "nothing is exported: write {} and send SIGHUP, or name a directory: curt serve DIR",
+            arguments
+                .config
+                .first()
+                .map_or_else(|| EXPORTS_FILE.into(), |file| file.display().to_string())
+        );
+    }
+    let service = Arc::new(service(state, definitions, counters)?);
+    let files = Arc::new(Mutex::new(Files {
+        named: arguments.config.clone(),
+        trees,
+        service: Arc::clone(&service),
+        parsed,
+    }));
+    watch_mounts(Arc::clone(&files)).context("cannot watch what is mounted")?;
+    Ok(Exported {
+        service,
+        reload: Box::new(move || Files::read_again(&files)),
+        summary,
+        open_to_all: None,
+    })
+}
+
+impl Files {
+    /// Reads the files again and serves what they say now; if they are broken, what they said before. Returns what is
+    /// served, in a few words.
+    fn read_again(files: &Mutex<Self>) -> String {
+        let mut files = files.lock();
+        let parsed = read_exports(&files.named);
+        log(&parsed.problems);
+        if parsed.has_errors() {
+            let message = "the exports stay as they were: correct the lines above and send SIGHUP again";
+            tracing::error!("{message}");
+            return message.into();
+        }
+        files.parsed = parsed;
+        files.replace("exports read again")
+    }
+
+    /// Serves what the lines mean now.
+    fn replace(&mut self, why: &str) -> String {
+        let mounts = match mounts_now() {
+            Ok(mounts) => mounts,
+            Err(error) => {
+                tracing::error!("the exports stay as they were: {error:#}");
+                return format!("the exports stay as they were: {error:#}");
+            }
+        };
+        let Meaning {
+            definitions,
+            problems,
+            ..
+        } = definitions::meaning(&self.parsed, &mounts, &mut self.trees);
+        log(&problems);
+        let summary = summary(&definitions);
+        match self.service.replace_exports(definitions) {
+            Ok(difference) => {
+                for line in difference.to_string().lines() {
+                    tracing::info!("{why}: {line}");
+                }
+                summary
+            }
+            Err(error) => {
+                tracing::error!("the exports stay as they were: {error}");
+                format!("the exports stay as they were: {error}")
+            }
+        }
+    }
+}
+
+/// Has what is mounted and unmounted below exports be noticed. The thread lasts as long as the process.
+fn watch_mounts(files: Arc<Mutex<Files>>) -> io::Result<()> {
+    let list = mounts::open_list()?;
+    let watch = move || {
+        while mounts::wait_for_change(&list).is_ok() {
+            let mut files = files.lock();
+            if definitions::depend_on_mounts(&files.parsed) {
+                files.replace("mounts changed");
+            }
+        }
+    };
+    thread::Builder::new().name("curt-mounts".into()).spawn(watch)?;
+    Ok(())
+}
+
+fn mounts_now() -> Result<Mounts> {
+    Mounts::now().context("cannot read what is mounted (/proc/self/mountinfo)")
+}
+
+fn log(problems: &[Problem]) {
+    for problem in problems {
+        match problem.severity {
+            Severity::Warning => tracing::warn!("{problem}"),
+            Severity::Error => tracing::error!("{problem}"),
+        }
+    }
+}
+
+fn summary(definitions: &[ExportDefinition]) -> String {
+    let listed = definitions.iter().filter(|definition| definition.listed);
+    let (paths, clients) = listed.fold((0, 0), |(paths, clients), definition| {
+        (paths + 1, clients + definition.clients.len())
+    });
+    let entered = definitions.len() - paths;
+    let beyond = match entered {
+        0 => String::new(),
+        number => format!(" and {number} file systems below them"),
+    };
+    format!("exporting {paths} directories{beyond}, {clients} lines for clients")
+}
+
+/// Words of the command line that are about one directory.
+fn refuse_options_of_a_directory(arguments: &ServeArguments) -> Result<()> {
+    let given = [
+        (arguments.ro, "--ro"),
+        (arguments.squash.is_some(), "--squash"),
+        (arguments.anonuid.is_some(), "--anonuid"),
+        (arguments.anongid.is_some(), "--anongid"),
+        (arguments.secure, "--secure"),
+        (arguments.insecure, "--insecure"),
+    ];
+    if let Some((_, word)) = given.iter().find(|(given, _)| *given) {
+        bail!("{word} is for `curt serve DIR`: here the options stand in the file, as exports(5) has them");
+    }
+    Ok(())
+}
+
+/// The state, and where directories are opened with it.
+fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
+    let directory = arguments.state.clone().map_or_else(default_state_directory, Ok)?;
+    let open = || {
+        if arguments.new_key {
+            State::new_key(&directory)?;
+        }
+        State::open(&directory)
+    };
+    let state =
+        open().context("cannot keep what must outlive a restart (choose another place with --state DIR)")?;
+    let handles = match arguments.handles {
+        HandlesChoice::Auto => HandleChoice::Auto,
+        HandlesChoice::Kernel => HandleChoice::Kernel,
+        HandlesChoice::Table => HandleChoice::Table,
+    };
+    Ok((state, Trees::new(directory, handles)))
+}
+
+fn default_state_directory() -> Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok("/var/lib/curt".into());
+    }
+    let absolute = |name: &str| {
+        let value = std::env::var_os::<&OsStr>(name.as_ref());
+        value.map(PathBuf::from).filter(|path| path.is_absolute())
+    };
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|base| base.join("curt"))
+        .context("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR")
+}

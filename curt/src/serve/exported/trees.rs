@@ -1,0 +1,141 @@
+//! The directories that are open to be served. What a reload finds again stays open, with all that clients hold of it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use curt_vfs::{HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
+
+/// The open directories, by where they are.
+pub(super) struct Trees {
+    state: PathBuf,
+    handles: HandleChoice,
+    open: HashMap<PathBuf, Tree>,
+}
+
+struct Tree {
+    vfs: Arc<LocalVfs>,
+    /// Which directory it was when it was opened: device and inode number.
+    directory: (u64, u64),
+    /// When its changes are stable.
+    metadata: MetadataDurability,
+}
+
+impl Trees {
+    /// None yet. `state` is where tables of handles are kept.
+    pub(super) fn new(state: PathBuf, handles: HandleChoice) -> Self {
+        Self {
+            state,
+            handles,
+            open: HashMap::new(),
+        }
+    }
+
+    /// The directory at `path`, which has no symbolic links in it, as it is open or anew. A mount that is entered from another
+    /// export is served by the kernel's handles only, unless tables were asked for.
+    pub(super) fn tree(
+        &mut self,
+        path: &Path,
+        metadata: MetadataDurability,
+        entered: Entered,
+    ) -> Result<Arc<LocalVfs>, TreeError> {
+        let status = std::fs::metadata(path)?;
+        if !status.is_dir() {
+            return Err(TreeError::NoDirectory);
+        }
+        let directory = (status.dev(), status.ino());
+        let is_the_same = |tree: &&Tree| (tree.directory, tree.metadata) == (directory, metadata);
+        if let Some(tree) = self.open.get(path).filter(is_the_same) {
+            return Ok(Arc::clone(&tree.vfs));
+        }
+        let handles = match (self.handles, entered) {
+            (HandleChoice::Auto, Entered::FromAbove) => HandleChoice::Kernel,
+            (handles, _) => handles,
+        };
+        let options = LocalOptions {
+            handles,
+            table: Some(self.state.join(table_name(path))),
+            metadata,
+            ..LocalOptions::default()
+        };
+        let vfs = Arc::new(LocalVfs::open(path, &options)?);
+        if is_within(&self.state, path) {
+            tracing::warn!(
+                "clients can reach {} by way of {}: who may read the key there can make handles of any file of that \
+                 file system; keep it elsewhere with --state DIR",
+                self.state.display(),
+                path.display()
+            );
+        }
+        let tree = Tree {
+            vfs: Arc::clone(&vfs),
+            directory,
+            metadata,
+        };
+        self.open.insert(path.to_owned(), tree);
+        Ok(vfs)
+    }
+
+    /// Forgets all that are not among these: nothing serves them any longer.
+    pub(super) fn keep(&mut self, used: &BTreeSet<PathBuf>) {
+        self.open.retain(|path, _| used.contains(path));
+    }
+}
+
+/// How clients come to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// By its own path.
+    ByPath,
+    /// From an export that it is mounted in.
+    FromAbove,
+}
+
+/// Why a directory cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TreeError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it is no directory")]
+    NoDirectory,
+    #[error("{0}")]
+    Local(#[from] LocalError),
+}
+
+/// Whether what `directory` stands for is `export`, which is canonical, or lies below it.
+fn is_within(directory: &Path, export: &Path) -> bool {
+    std::fs::canonicalize(directory).is_ok_and(|directory| directory.starts_with(export))
+}
+
+/// The file of an export's handle table: the same for the same path, whatever its length.
+fn table_name(path: &Path) -> String {
+    // FNV-1a, 64 bits.
+    let hash = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    format!("handles-{hash:016x}.redb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_below_the_export_is_noticed_whatever_it_is_called() {
+        let is_within = |directory: &str, export: &str| is_within(Path::new(directory), Path::new(export));
+        assert!(is_within("/proc/self/fd", "/proc"));
+        assert!(is_within("/proc/../proc/self", "/"));
+        assert!(is_within("/proc", "/proc"));
+        assert!(!is_within("/proc", "/proc/self"));
+        assert!(!is_within("/proc/../dev", "/proc"));
+        assert!(!is_within("/dev", "/de"));
+    }
+}
