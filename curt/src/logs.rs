@@ -8,10 +8,12 @@ use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::journal;
+
 /// Where log lines go.
 #[derive(Debug, Clone)]
 pub(crate) enum Destination {
-    /// Standard error, with times.
+    /// Standard error: with times, or as the journal wants it where it reads that.
     StandardError,
     /// The system log (`/dev/log`), as facility daemon.
     SystemLog,
@@ -29,6 +31,10 @@ pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
         .with_target(false)
         .with_ansi(false);
     let started = match destination {
+        Destination::StandardError if journal::is_read_from(io::stderr()) => lines
+            .event_format(journal::Lines::new())
+            .with_writer(io::stderr)
+            .try_init(),
         Destination::StandardError => lines.with_writer(io::stderr).try_init(),
         Destination::SystemLog => lines.without_time().with_writer(SystemLog::connect()).try_init(),
         Destination::File(path) => lines.with_writer(Arc::new(open(path)?)).try_init(),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod journal;
 mod logs;
 mod mount;
 mod serve;

@@ -20,6 +20,7 @@ pub(super) const NFS_PORT: u16 = 2049;
                   curt serve --ro --bind 127.0.0.1 .         read-only, for this machine\n  \
                   curt serve --memory                        an empty tree that is gone when the server ends\n\n\
                   Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs -o vers=3 SERVER:/srv/data /mnt\n\n\
+                  Sockets of systemd (LISTEN_FDS) are used instead of --bind; of these, one named \"mount\" answers MOUNT alone.\n\
                   SIGTERM and SIGINT finish what was begun and sync; a second one ends at once. \
                   Exit status: 0 after a signal, 1 if it cannot serve, 2 for wrong arguments."
 )]
@@ -89,6 +90,10 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) no_rpcbind: bool,
 
+    /// What becomes of a serving thread's system calls that serving never needs: they fail, they end the process, or nothing
+    #[arg(long, value_enum, default_value_t = SeccompChoice::On)]
+    pub(super) seccomp: SeccompChoice,
+
     #[command(flatten)]
     pub(super) limits: LimitArguments,
 
@@ -110,6 +115,14 @@ pub(super) enum SquashChoice {
     Root,
     None,
     All,
+}
+
+/// What the filter of system calls does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SeccompChoice {
+    On,
+    Kill,
+    Off,
 }
 
 /// Who makes handles.

@@ -6,13 +6,16 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, sockopt},
 };
 
-use super::arguments::{NFS_PORT, ServeArguments};
+use super::{
+    arguments::{NFS_PORT, ServeArguments},
+    inherited::{self, Inherited},
+};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -28,8 +31,17 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Opens every socket that `arguments` ask for. Without `--bind`, a machine without IPv6 is a warning.
+    /// Takes the sockets that a service manager opened, or opens those that `arguments` ask for. Without `--bind`, a machine without
+    /// IPv6 is a warning.
     pub(super) fn open(arguments: &ServeArguments) -> Result<Self> {
+        let inherited = inherited::sockets()?;
+        if !inherited.is_empty() {
+            ensure!(
+                arguments.bind.is_empty() && arguments.mount_port.is_none(),
+                "the service manager has opened the sockets: leave out --bind and --mount-port, or start without its socket unit"
+            );
+            return Self::of(inherited);
+        }
         let mut listeners = Self {
             sockets: Vec::new(),
             nfs: Vec::new(),
@@ -52,6 +64,24 @@ impl Listeners {
         }
         listeners.add_mount(arguments.mount_port)?;
         Ok(listeners)
+    }
+
+    /// Those that came from outside. MOUNT is answered where NFS is, if no socket is named for it.
+    fn of(inherited: Vec<Inherited>) -> Result<Self> {
+        let addresses = |for_mount| {
+            let those = inherited.iter().filter(|one| one.is_for_mount == for_mount);
+            those.map(|one| one.address).collect::<Vec<_>>()
+        };
+        let (nfs, mut mount) = (addresses(false), addresses(true));
+        ensure!(
+            !nfs.is_empty(),
+            "no socket of the service manager is for NFS: all are named \"mount\""
+        );
+        if mount.is_empty() {
+            mount.clone_from(&nfs);
+        }
+        let sockets = inherited.into_iter().map(|one| one.socket).collect();
+        Ok(Self { sockets, nfs, mount })
     }
 
     fn add_nfs(&mut self, address: SocketAddr) -> rustix::io::Result<()> {

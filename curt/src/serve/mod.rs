@@ -1,15 +1,22 @@
 //! `curt serve`: a directory, or an empty tree in memory, exported over NFS version 3.
 //!
-//! Owns what a server needs around the protocol: addresses, registration, where state is kept, signals. The main thread waits
-//! for connections and touches no file of the export while it serves, so it never works as somebody else.
+//! Owns what a server needs around the protocol: addresses, registration, where state is kept, signals. The main thread
+//! keeps the rights that beginning and ending need; clients are served by threads that have fewer.
 
 mod arguments;
+mod filter;
+mod inherited;
 mod limits;
 mod listeners;
+mod liveness;
 mod ports;
+mod privileges;
 mod registration;
 mod rules;
+mod serving;
 mod stopping;
+mod sys;
+mod systemd;
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -25,7 +32,10 @@ use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, Vfs};
 
 pub(crate) use self::arguments::ServeArguments;
-use self::{arguments::HandlesChoice, listeners::Listeners, ports::ByPort, registration::Registration};
+use self::{
+    arguments::HandlesChoice, listeners::Listeners, ports::ByPort, registration::Registration,
+    stopping::Reload,
+};
 use crate::logs;
 
 /// Everybody may write to an export in memory, and nobody remove what is another's.
@@ -51,18 +61,25 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
             arguments.log_level
         )
     })?;
-    raise_descriptor_limit();
-    let service = Arc::new(service(arguments)?);
+    // Before anything else opens a descriptor: theirs are known by their numbers.
     let mut listeners = Listeners::open(arguments)?;
+    raise_descriptor_limit();
+    privileges::keep_to_manage()?;
+    let counters = Arc::new(ServerCounters::default());
+    let service = Arc::new(service(arguments, Arc::clone(&counters))?);
     let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
     let server = Server::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
-    stopping::watch(server.handle()).context("cannot wait for signals")?;
+    let stops = stopping::watch(server.handle(), nothing_to_reload()).context("cannot wait for signals")?;
     let registration = (!arguments.no_rpcbind)
         .then(|| Registration::register(&listeners))
         .flatten();
-    announce(arguments, &service_path(arguments)?, &listeners);
-    server.run();
+    let path = service_path(arguments)?;
+    let serving = serving::start(server, arguments.seccomp)?;
+    announce(arguments, &path, &listeners);
+    systemd::ready(&format!("serving {}", path.display()));
+    liveness::watch(listeners.nfs[0], counters, stops).context("cannot watch over the server")?;
+    serving.wait()?;
     if let Some(registration) = registration {
         registration.withdraw();
     }
@@ -71,8 +88,16 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     Ok(durable)
 }
 
+/// SIGHUP of a server whose export was named on its command line.
+fn nothing_to_reload() -> Reload {
+    Box::new(|| {
+        tracing::info!("nothing is read again: the export was named on the command line");
+        "serving".into()
+    })
+}
+
 /// What is exported, and how.
-fn service(arguments: &ServeArguments) -> Result<NfsService> {
+fn service(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<NfsService> {
     let path = service_path(arguments)?;
     let (state, vfs, only_user): (State, Arc<dyn Vfs>, _) = match &arguments.directory {
         Some(_) => {
@@ -108,7 +133,6 @@ fn service(arguments: &ServeArguments) -> Result<NfsService> {
     };
     let rules = rules::rules(arguments, only_user)?;
     let definition = ExportDefinition::for_everyone(path.as_os_str().as_bytes().to_vec(), vfs, rules);
-    let counters = Arc::new(ServerCounters::default());
     NfsService::new(Setup {
         state,
         exports: vec![definition],

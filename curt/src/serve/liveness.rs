@@ -1,0 +1,173 @@
+//! Whether requests are served: what a watchdog is told.
+//!
+//! Progress is that calls arrive and are answered. Where none arrived since the last look, one is made: NULL over a connection of our own, which passes
+//! through everything that a client's call passes through (accepting, waiting, the serving threads). A server all of whose threads
+//! are stuck fails this, and is started anew by whoever watches.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use curt_proto::nfs3;
+use curt_rpc::{auth::Credential, message::encode_call_header, record};
+use curt_trace::{ServerCounter, ServerCounters};
+
+use super::systemd;
+
+/// The part of the watchdog's time after which it is told, so that one late message does no harm.
+const TOLD_WITHIN: u32 = 3;
+
+/// Our own call's number: any will do on a connection with one call.
+const XID: u32 = 1;
+
+/// The length of the reply to NULL: its mark, and the header of an accepted call.
+const REPLY: usize = 4 + 24;
+
+/// Tells the service manager that requests are served for as long as they are, if it wants to know, until the server `stops`.
+pub(super) fn watch(
+    address: SocketAddr,
+    counters: Arc<ServerCounters>,
+    stops: Arc<AtomicBool>,
+) -> io::Result<()> {
+    let Some(limit) = systemd::watchdog() else {
+        return Ok(());
+    };
+    let interval = limit / TOLD_WITHIN;
+    let mut pulse = Pulse::new(reachable(address), counters);
+    let watcher = move || {
+        while !stops.load(Ordering::Relaxed) {
+            match pulse.look(interval) {
+                Ok(()) => systemd::alive(),
+                Err(_) if stops.load(Ordering::Relaxed) => {}
+                Err(error) => tracing::error!("requests are not answered any more: {error}"),
+            }
+            thread::sleep(interval);
+        }
+    };
+    thread::Builder::new()
+        .name("curt-watchdog".into())
+        .spawn(watcher)?;
+    Ok(())
+}
+
+/// The last look.
+struct Pulse {
+    address: SocketAddr,
+    counters: Arc<ServerCounters>,
+    answered: u64,
+}
+
+impl Pulse {
+    const fn new(address: SocketAddr, counters: Arc<ServerCounters>) -> Self {
+        Self {
+            address,
+            counters,
+            answered: 0,
+        }
+    }
+
+    /// Looks whether calls were served since the last look, or are within `patience`.
+    fn look(&mut self, patience: Duration) -> io::Result<()> {
+        let served = || self.counters.events.value(ServerCounter::Requests);
+        let before = std::mem::replace(&mut self.answered, served());
+        if self.answered != before {
+            return Ok(());
+        }
+        probe(self.address, patience)?;
+        self.answered = self.counters.events.value(ServerCounter::Requests);
+        Ok(())
+    }
+}
+
+/// Makes a call of our own server and waits for its end.
+fn probe(address: SocketAddr, patience: Duration) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let mut call = Vec::new();
+    let body = record::open(&mut call);
+    let null = nfs3::Procedure::Null.number();
+    encode_call_header(
+        &mut call,
+        XID,
+        (nfs3::PROGRAM, nfs3::VERSION, null),
+        &Credential::None,
+    );
+    record::close(&mut call, body, 0);
+    stream.write_all(&call)?;
+    stream.read_exact(&mut [0; REPLY])
+}
+
+/// Where this machine reaches a server that listens on `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use std::net::TcpListener;
+
+    use curt_rpc::{
+        message::Call,
+        server::{CallFailure, Context, Limits, Server, Service},
+    };
+
+    use super::*;
+
+    struct Answers(Arc<ServerCounters>);
+
+    impl Service for Answers {
+        fn call(&self, _: &Call<'_>, _: &mut Context<'_>, _: &mut Vec<u8>) -> Result<(), CallFailure> {
+            self.0.count(ServerCounter::Requests);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_server_that_answers_lives_and_one_that_only_accepts_does_not() {
+        let counters = Arc::new(ServerCounters::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut pulse = Pulse::new(listener.local_addr().unwrap(), Arc::clone(&counters));
+        let short = Duration::from_millis(50);
+        // The system accepts for it, and nobody answers.
+        assert!(pulse.look(short).is_err());
+        // Somebody else's calls are answered: that is enough.
+        counters.count(ServerCounter::Requests);
+        assert!(pulse.look(short).is_ok());
+        assert!(pulse.look(short).is_err());
+        let service = Arc::new(Answers(Arc::clone(&counters)));
+        let server = Server::new(vec![listener], service, Limits::default()).unwrap();
+        let handle = server.handle();
+        thread::scope(|scope| {
+            scope.spawn(|| server.run());
+            let long = Duration::from_secs(20);
+            assert!((0..3).all(|_| pulse.look(long).is_ok()));
+            handle.shutdown();
+        });
+        assert!(pulse.look(short).is_err(), "nobody listens any more");
+    }
+
+    #[test]
+    fn a_server_on_every_address_is_reached_on_this_machine() {
+        for (address, expected) in [
+            ("0.0.0.0:2049", "127.0.0.1:2049"),
+            ("[::]:2049", "[::1]:2049"),
+            ("10.0.0.1:7", "10.0.0.1:7"),
+        ] {
+            assert_eq!(reachable(address.parse().unwrap()), expected.parse().unwrap());
+        }
+    }
+}

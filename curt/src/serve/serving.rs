@@ -1,0 +1,47 @@
+//! The thread that waits for clients and starts those that serve them, with the rights that serving needs and no others.
+
+use std::{sync::mpsc, thread};
+
+use anyhow::{Context, Result, anyhow};
+use curt_rpc::server::Server;
+
+use super::{
+    arguments::SeccompChoice,
+    filter::{Filters, Offence},
+    privileges,
+};
+
+/// A server that runs.
+pub(super) struct Serving(thread::JoinHandle<()>);
+
+/// Has `server` run on a confined thread, from which all serving threads inherit. Returns once it is confined.
+pub(super) fn start(server: Server, seccomp: SeccompChoice) -> Result<Serving> {
+    let offence = match seccomp {
+        SeccompChoice::Off => None,
+        SeccompChoice::On => Some(Offence::Fails),
+        SeccompChoice::Kill => Some(Offence::Ends),
+    };
+    let filters = offence.map(Filters::new).transpose()?;
+    let (tell, told) = mpsc::channel();
+    let run = move || {
+        let confined =
+            privileges::keep_to_serve().and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
+        let is_confined = confined.is_ok();
+        if tell.send(confined).is_ok() && is_confined {
+            server.run();
+        }
+    };
+    let thread = thread::Builder::new().name("curt-accept".into()).spawn(run);
+    let thread = thread.context("no thread to serve with")?;
+    told.recv().context("the serving thread ended at once")??;
+    Ok(Serving(thread))
+}
+
+impl Serving {
+    /// Waits until it was stopped and everything that was begun is answered.
+    pub(super) fn wait(self) -> Result<()> {
+        self.0
+            .join()
+            .map_err(|_| anyhow!("a fault in the thread that serves; see the log"))
+    }
+}
