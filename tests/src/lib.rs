@@ -14,3 +14,4 @@ pub mod inside;
 pub mod kernel;
 pub mod network;
 pub mod process;
+pub mod relay;

@@ -1,3 +1,5 @@
+//! What is kept, for how long and for whom; and that nobody is answered with what was not said to him.
+
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,0 +1,87 @@
+//! A connection that breaks after the server has executed a call and before the client has its reply: what the client sends again
+//! over a new connection must not be executed again, and no program may be told of an error.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use curt_proto::nfs3::Procedure;
+use curt_tests::curt::{Mount, Serve};
+use curt_tests::kernel::{KernelNumber, linux_client};
+use curt_tests::network::{ADDRESS, Network};
+use curt_tests::relay::CuttingRelay;
+
+const MINUTES: Duration = Duration::from_secs(180);
+
+/// Every procedure that cannot be repeated.
+const CHOSEN: [Procedure; 9] = [
+    Procedure::Setattr,
+    Procedure::Create,
+    Procedure::Mkdir,
+    Procedure::Symlink,
+    Procedure::Mknod,
+    Procedure::Remove,
+    Procedure::Rmdir,
+    Procedure::Rename,
+    Procedure::Link,
+];
+
+/// One call of each, as programs make them; ends at the first that fails.
+const EACH: &str = "set -e -o noclobber
+mkdir made; echo -n text >file; chmod 600 file; ln file linked; ln -s file symbolic; mkfifo pipe
+mv linked made/moved; rm symbolic pipe; rmdir --ignore-fail-on-non-empty made; mkdir gone; rmdir gone
+[[ $(ls | tr '\\n' ' ') == 'file made ' && $(ls made) == moved && $(cat made/moved) == text ]]
+";
+
+struct Bed {
+    relay: CuttingRelay,
+    server: Serve,
+    network: Network,
+}
+
+impl Bed {
+    fn new() -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        let server = Serve::start(&network, &export, &[])?;
+        let address = SocketAddr::new(ADDRESS.parse()?, Serve::PORT);
+        let relay = CuttingRelay::start(&network, address, &CHOSEN.map(Procedure::number))?;
+        Ok(Self {
+            relay,
+            server,
+            network,
+        })
+    }
+
+    fn options(&self) -> String {
+        format!("port={},mountport={}", self.relay.port(), Serve::PORT)
+    }
+
+    fn check(&self) -> Result<()> {
+        let cuts = self.relay.cuts();
+        ensure!(cuts >= CHOSEN.len(), "only {cuts} replies were lost");
+        Ok(())
+    }
+}
+
+#[test]
+fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
+    let bed = Bed::new()?;
+    let mount = Mount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
+    bed.network
+        .shell(&format!("cd {}\n{EACH}", mount.directory().display()), MINUTES)?;
+    bed.check()?;
+    mount.unmount()
+}
+
+#[test]
+fn the_linux_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
+    let bed = Bed::new()?;
+    let script = format!(
+        "mount -t nfs -o vers=3,nolock,proto=tcp,{} {} /mnt/nfs || exit 1\ncd /mnt/nfs\n{EACH}cd /; umount /mnt/nfs",
+        bed.options(),
+        bed.server.source()
+    );
+    linux_client(&bed.network, KernelNumber(0), MINUTES, &script)?;
+    bed.check()
+}
