@@ -222,16 +222,22 @@ fn a_file_removed_while_open_lives_until_its_last_close() {
 #[test]
 fn a_file_removed_while_open_lives_although_its_name_was_not_kept() {
     let world = World::new();
-    let options = CacheOptions {
-        names: curt_policy::LookupCache::None,
-        ..CacheOptions::default()
-    };
-    let mounted = world.mount(options);
+    let (mounted, other) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"still here");
     let opened = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    mounted.client.unlink(&me, top, b"f").unwrap();
+    // Here nothing is known of the name that somebody else gives it.
+    let there = other.client.root();
+    let moved = other
+        .client
+        .rename(&me, (there, b"f"), (there, b"g"), RenameMode::Replace);
+    moved.unwrap();
+    mounted.client.unlink(&me, top, b"g").unwrap();
     assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
+    world.clock.pass(std::time::Duration::from_secs(120));
     let bytes = mounted.client.read(&me, &opened.file, 0, 100).unwrap();
     assert_eq!(bytes.to_vec(), b"still here");
     mounted.client.close(&me, &opened.file).unwrap();
