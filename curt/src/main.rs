@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod exports;
 mod journal;
 mod logs;
 mod mount;
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     /// Export a directory
     Serve(serve::ServeArguments),
+    /// Show what exports(5) files export, or what a given client would get of it and by which line
+    Exports(exports::ExportsArguments),
     /// Replay a recorded workload with four sets of mount options and compare what was sent: about a minute
     Demo(demo::DemoArguments),
     /// Mount an export of an NFS server
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Exports(arguments) => exports::run(&arguments),
         Command::Mount(arguments) => mount::run(arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

@@ -17,21 +17,32 @@ pub(super) const NFS_PORT: u16 = 2049;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  curt serve /srv/data                       everybody may mount it; root is squashed\n  \
+                  curt serve                                 what /etc/exports and /etc/exports.d/*.exports say\n  \
+                  curt serve --check -c new.exports          whether that file is right\n  \
                   curt serve --ro --bind 127.0.0.1 .         read-only, for this machine\n  \
                   curt serve --memory                        an empty tree that is gone when the server ends\n\n\
                   Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs -o vers=3 SERVER:/srv/data /mnt\n\n\
                   Sockets of systemd (LISTEN_FDS) are used instead of --bind; of these, one named \"mount\" answers MOUNT alone.\n\
+                  SIGHUP reads the files of exports(5) again, and prints what changed.\n\
                   SIGTERM and SIGINT finish what was begun and sync; a second one ends at once. \
                   Exit status: 0 after a signal, 1 if it cannot serve, 2 for wrong arguments."
 )]
 pub(crate) struct ServeArguments {
-    /// The directory to export
-    #[arg(
-        value_name = "DIR",
-        required_unless_present = "memory",
-        conflicts_with = "memory"
-    )]
+    /// The directory to export [default: what exports(5) says, in /etc/exports and /etc/exports.d/*.exports]
+    #[arg(value_name = "DIR", conflicts_with = "memory")]
     pub(super) directory: Option<PathBuf>,
+
+    /// Export what this file of exports(5) says, or the *.exports of this directory, and nothing else; may be given more than once
+    #[arg(short, long = "config", value_name = "FILE", conflicts_with_all = ["directory", "memory"])]
+    pub(super) config: Vec<PathBuf>,
+
+    /// Only check the files of exports(5): say what is wrong with them, and exit with 1 if they could not be served
+    #[arg(long, conflicts_with_all = ["directory", "memory"])]
+    pub(super) check: bool,
+
+    /// Take users' groups from this machine instead of the sixteen at most that a request can carry
+    #[arg(long)]
+    pub(super) manage_gids: bool,
 
     /// Export an empty tree in memory instead, under this name
     #[arg(long, value_name = "/NAME", num_args = 0..=1, default_missing_value = "/memory", value_parser = export_name)]
@@ -86,6 +97,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, default_value_t = HandlesChoice::Auto)]
     pub(super) handles: HandlesChoice,
 
+    /// Keep files open between requests: for two seconds after the last one, and half a second if it was a WRITE
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = FilecacheChoice::On)]
+    pub(super) filecache: FilecacheChoice,
+
     /// Do not register with rpcbind; clients must then be told the ports
     #[arg(long)]
     pub(super) no_rpcbind: bool,
@@ -122,6 +137,13 @@ pub(super) enum SquashChoice {
 pub(super) enum SeccompChoice {
     On,
     Kill,
+    Off,
+}
+
+/// Whether files stay open between requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FilecacheChoice {
+    On,
     Off,
 }
 

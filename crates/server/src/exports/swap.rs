@@ -76,6 +76,7 @@ impl ExportsTable {
         let new = Arc::new(Exports::new(exports, Arc::clone(&self.names)));
         let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&new));
         self.changed();
+        close_unused(&old, &new);
         Ok(Difference::between(&old, &new))
     }
 
@@ -115,6 +116,15 @@ impl ExportsTable {
     /// Starts what asks name services.
     pub(crate) fn start_names(&self) -> Result<(), SetupError> {
         self.names.start().map_err(SetupError::Threads)
+    }
+}
+
+/// Closes what is held open of trees that are served no longer: who still uses one for a moment must not keep its file system
+/// from being unmounted.
+fn close_unused(old: &Exports, new: &Exports) {
+    let is_served = |export: &Arc<Export>| new.iter().any(|other| Arc::ptr_eq(&other.vfs, &export.vfs));
+    for export in old.iter().filter(|export| !is_served(export)) {
+        export.vfs.release_all();
     }
 }
 

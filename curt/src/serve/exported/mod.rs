@@ -19,7 +19,7 @@ use curt_server::{
     EXPORTS_FILE, ExportDefinition, NfsService, Parsed, Problem, Setup, Severity, State, read_exports,
 };
 use curt_trace::ServerCounters;
-use curt_vfs::{HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
+use curt_vfs::{FileCaching, HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
 use parking_lot::Mutex;
 
 pub(super) use self::check::check;
@@ -29,7 +29,7 @@ use self::{
     trees::{Entered, Trees},
 };
 use super::{
-    arguments::{HandlesChoice, ServeArguments},
+    arguments::{FilecacheChoice, HandlesChoice, ServeArguments},
     rules,
     stopping::Reload,
 };
@@ -293,7 +293,11 @@ fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
         HandlesChoice::Kernel => HandleChoice::Kernel,
         HandlesChoice::Table => HandleChoice::Table,
     };
-    Ok((state, Trees::new(directory, handles)))
+    let files = match arguments.filecache {
+        FilecacheChoice::On => FileCaching::On,
+        FilecacheChoice::Off => FileCaching::Off,
+    };
+    Ok((state, Trees::new(directory, handles, files)))
 }
 
 fn default_state_directory() -> Result<PathBuf> {

@@ -8,12 +8,13 @@ use std::{
     sync::Arc,
 };
 
-use curt_vfs::{HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
+use curt_vfs::{FileCaching, HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
 
 /// The open directories, by where they are.
 pub(super) struct Trees {
     state: PathBuf,
     handles: HandleChoice,
+    files: FileCaching,
     open: HashMap<PathBuf, Tree>,
 }
 
@@ -21,16 +22,15 @@ struct Tree {
     vfs: Arc<LocalVfs>,
     /// Which directory it was when it was opened: device and inode number.
     directory: (u64, u64),
-    /// When its changes are stable.
-    metadata: MetadataDurability,
 }
 
 impl Trees {
     /// None yet. `state` is where tables of handles are kept.
-    pub(super) fn new(state: PathBuf, handles: HandleChoice) -> Self {
+    pub(super) fn new(state: PathBuf, handles: HandleChoice, files: FileCaching) -> Self {
         Self {
             state,
             handles,
+            files,
             open: HashMap::new(),
         }
     }
@@ -48,8 +48,8 @@ impl Trees {
             return Err(TreeError::NoDirectory);
         }
         let directory = (status.dev(), status.ino());
-        let is_the_same = |tree: &&Tree| (tree.directory, tree.metadata) == (directory, metadata);
-        if let Some(tree) = self.open.get(path).filter(is_the_same) {
+        if let Some(tree) = self.open.get(path).filter(|tree| tree.directory == directory) {
+            tree.vfs.set_metadata_durability(metadata);
             return Ok(Arc::clone(&tree.vfs));
         }
         let handles = match (self.handles, entered) {
@@ -60,6 +60,7 @@ impl Trees {
             handles,
             table: Some(self.state.join(table_name(path))),
             metadata,
+            files: self.files,
             ..LocalOptions::default()
         };
         let vfs = Arc::new(LocalVfs::open(path, &options)?);
@@ -74,7 +75,6 @@ impl Trees {
         let tree = Tree {
             vfs: Arc::clone(&vfs),
             directory,
-            metadata,
         };
         self.open.insert(path.to_owned(), tree);
         Ok(vfs)
