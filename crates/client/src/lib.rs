@@ -53,6 +53,7 @@ mod numbering;
 mod open;
 mod patience;
 pub mod plan;
+mod recheck;
 mod setattr;
 mod statistics;
 pub mod threads;

@@ -48,6 +48,11 @@ impl OpenFile {
         self.inode.id()
     }
 
+    /// Who opened it.
+    pub(crate) fn opener(&self) -> Arc<Identity> {
+        Arc::clone(&self.identity)
+    }
+
     /// How it was opened.
     #[must_use]
     pub fn flags(&self) -> OpenFlags {

@@ -3,6 +3,7 @@
 mod failing;
 mod fstab;
 mod host;
+mod open_files;
 mod options;
 mod remount;
 mod transport;

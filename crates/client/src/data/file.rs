@@ -95,6 +95,14 @@ impl FileState {
             .retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
     }
 
+    /// The end of the file, if bytes that are not on the server's disk end it; `last` is the server's last word of its size.
+    /// Who appends goes on behind them: that was the end when the first of them was written.
+    pub(super) fn end_by_own_bytes(&self, last: Option<u64>) -> Option<u64> {
+        let end = self.segments.unwritten_end();
+        let known = last?.max(self.server_end.unwrap_or(0));
+        (end > 0 && end >= known).then_some(end)
+    }
+
     /// Takes note of the verifier of a reply.
     pub(super) fn note_verifier(&mut self, verifier: WriteVerifier) {
         if self.verifier.is_some_and(|known| known != verifier) {
@@ -185,6 +193,13 @@ impl FileData {
     #[must_use]
     pub fn pages_since(&self) -> Option<Instant> {
         self.core.lock().pages_since
+    }
+
+    /// Whether readers, or a kernel, may keep copies of its bytes: some were read, or written here.
+    #[must_use]
+    pub fn may_be_copied(&self) -> bool {
+        let state = self.core.lock();
+        state.pages_since.is_some() || state.writes > 0
     }
 
     /// Drops clean bytes as lack of room would.

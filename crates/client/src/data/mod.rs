@@ -52,6 +52,9 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// Its size by those attributes of the server's that may still be believed; `None` if they are too old.
     fn believed_size(&self) -> Option<u64>;
 
+    /// Its size by the last attributes of the server's, however old.
+    fn last_size(&self) -> Option<u64>;
+
     /// Takes the attributes of a READ's or COMMIT's reply, or `None` if it had none. Is free to call
     /// [`FileData::invalidate`].
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant);

@@ -18,8 +18,8 @@ use super::{
 pub enum Position<'a> {
     /// At this offset.
     At(u64),
-    /// At the end (`O_APPEND`). The closure gives the server's size; it is asked before each attempt, without a lock, and
-    /// may send a request.
+    /// At the end (`O_APPEND`). The closure gives the server's size and may send a request; it is asked without a lock, unless
+    /// bytes of ours that are not on the server's disk end the file as far as is known: then these go behind them.
     End(&'a dyn Fn() -> Result<u64, DataError>),
 }
 
@@ -102,19 +102,32 @@ impl DataPlane {
     ) -> Result<u64, DataError> {
         let file = owner.data();
         loop {
-            let landings = file.core.lock().landings;
-            let base = match position {
-                Position::At(offset) => offset,
-                Position::End(size) => size()?,
-            };
-            let mut guard = file.lock();
-            let state = &mut *guard;
+            let mut guard;
             let offset = match position {
-                Position::At(_) => base,
-                // The size may have been asked before a WRITE of ours was answered whose bytes are clean by now.
-                Position::End(_) if state.landings != landings => continue,
-                Position::End(_) => base.max(state.segments.unwritten_end()),
+                Position::At(offset) => {
+                    guard = file.lock();
+                    offset
+                }
+                Position::End(size) => {
+                    let last = owner.last_size();
+                    guard = file.lock();
+                    match guard.end_by_own_bytes(last) {
+                        Some(end) => end,
+                        None => {
+                            let landings = guard.landings;
+                            drop(guard);
+                            let base = size()?;
+                            guard = file.lock();
+                            // It may have been asked before a WRITE of ours was answered whose bytes are clean by now.
+                            if guard.landings != landings {
+                                continue;
+                            }
+                            base.max(guard.segments.unwritten_end())
+                        }
+                    }
+                }
             };
+            let state = &mut *guard;
             let end = offset
                 .checked_add(bytes.len() as u64)
                 .filter(|end| *end <= OFFSET_MAX);

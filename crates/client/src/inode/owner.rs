@@ -26,6 +26,10 @@ impl DataOwner for Inode {
         self.facts().believed_size(now, &options)
     }
 
+    fn last_size(&self) -> Option<u64> {
+        self.facts().state.facts().map(|known| known.size)
+    }
+
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant) {
         if let Some(attributes) = attributes {
             let _ = self.absorb(attributes, self.core.moment(sent_at));

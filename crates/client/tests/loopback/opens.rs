@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use curt_client::{DataState, OpenFlags, plan::SetAttributes};
 use curt_policy::CacheOptions;
+use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
@@ -274,4 +275,63 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     mounted.client.close(&me, &opened.file).unwrap();
+}
+
+#[test]
+fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() {
+    let world = World::new();
+    let (one, two) = (
+        world.mount(CacheOptions::default()),
+        world.mount(CacheOptions::default()),
+    );
+    let me = root();
+    let file = one.put(&me, one.client.root(), "f", 0o644, b"old");
+    let found = two.lookup(&me, two.client.root(), "f").unwrap();
+    let never = Interrupt::never();
+    let unread = two.client.open(&me, found.id, OpenFlags::reading()).unwrap();
+    world.seconds(100);
+    two.sent();
+    assert_eq!(two.client.recheck(&unread.file, &never), Ok(false));
+    assert_eq!(two.sent(), "", "nobody can have a copy");
+    let _ = two.client.read(&me, &unread.file, 0, 10).unwrap();
+    two.sent();
+    assert_eq!(two.client.recheck(&unread.file, &never), Ok(false));
+    assert_eq!(two.sent(), "", "it is fresh");
+    let opened = one.client.open(&me, file.id, OpenFlags::writing()).unwrap();
+    one.client.write(&me, &opened.file, 0, b"new").unwrap();
+    one.client.close(&me, &opened.file).unwrap();
+    two.told.0.lock().clear();
+    world.seconds(61);
+    assert_eq!(two.client.recheck(&unread.file, &never), Ok(true));
+    assert_eq!(two.sent(), "GETATTR 1");
+    assert_eq!(*two.told.0.lock(), [found.id], "whoever has copies is told");
+    assert_eq!(
+        two.client.recheck(&unread.file, &never),
+        Ok(false),
+        "once each time"
+    );
+}
+
+#[test]
+fn a_run_of_appends_asks_for_the_end_once() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = root();
+    let file = mounted.put(&me, mounted.client.root(), "log", 0o644, b"");
+    let flags = OpenFlags {
+        append: true,
+        ..OpenFlags::writing()
+    };
+    let log = mounted.client.open(&me, file.id, flags).unwrap().file;
+    mounted.sent();
+    for _ in 0..100 {
+        assert_eq!(mounted.client.write(&me, &log, 0, b"line\n"), Ok(5));
+    }
+    assert_eq!(mounted.sent(), "GETATTR 1");
+    mounted.client.fsync(&me, &log, false).unwrap();
+    assert_eq!(mounted.sent(), "WRITE 1");
+    mounted.client.write(&me, &log, 0, b"more\n").unwrap();
+    assert_eq!(mounted.sent(), "GETATTR 1", "nothing of ours ends it any more");
+    mounted.client.close(&me, &log).unwrap();
+    assert_eq!(mounted.cat(&me, file.id).unwrap().len(), 505);
 }

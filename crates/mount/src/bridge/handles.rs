@@ -40,6 +40,11 @@ impl<T> Handles<T> {
         self.open.read().get(&fh.0).cloned().ok_or(Errno::BADF)
     }
 
+    /// All that is open.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.open.read().values().cloned().collect()
+    }
+
     /// Forgets a number and gives back what it stood for.
     pub(super) fn remove(&self, fh: FuseFh) -> Option<Arc<T>> {
         self.open.write().remove(&fh.0)

@@ -12,6 +12,7 @@ mod handles;
 mod interruption;
 mod offsets;
 mod operations;
+mod rechecks;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use curt_fuse::{Context, Entry, Negotiated, NodeId, Notifier, Opened, open_reply
 
 pub use changes::Changes;
 pub use interruption::Cancel;
+pub use rechecks::Rechecks;
 
 use handles::Handles;
 use offsets::Offsets;

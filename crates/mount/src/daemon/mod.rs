@@ -22,7 +22,7 @@ use curt_rpc::client::Interrupt;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
-use crate::bridge::{Bridge, Changes};
+use crate::bridge::{Bridge, Changes, Rechecks};
 use crate::control::{self, Controlled};
 use crate::helper::{ExitStatus, Failure};
 use crate::options::{Allow, Atime, Settings, Source};
@@ -142,6 +142,7 @@ struct Live {
     mount: Arc<Mount>,
     session: Session<Bridge>,
     changes: Arc<Changes>,
+    rechecks: Rechecks,
     control: Option<control::Listening>,
 }
 
@@ -167,6 +168,7 @@ impl Live {
         changes
             .tell(session.notifier())
             .map_err(|error| system("no thread", error))?;
+        let rechecks = Rechecks::start(bridge).map_err(|error| system("no thread", error))?;
         ending::on_signals(Arc::clone(&mount), Arc::clone(&client))
             .map_err(|error| system("signals", error))?;
         let table = plan.table && rustix::process::geteuid().is_root();
@@ -200,6 +202,7 @@ impl Live {
             mount,
             session,
             changes: Arc::clone(changes),
+            rechecks,
             control,
         })
     }
@@ -214,6 +217,7 @@ impl Live {
             self.running.hide();
         }
         self.changes.end();
+        drop(self.rechecks);
         info!(?ended, mount_point = %self.running.mount_point.display(), "unmounted");
         self.session.interrupt_all();
         ending::write_back(&self.running.client);

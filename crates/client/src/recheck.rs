@@ -1,0 +1,40 @@
+//! Files that stay open: whoever keeps copies of their data reads them without asking us.
+//!
+//! Owns the question that such a reader would have asked. Linux looks at a file again when its attributes have expired; a
+//! kernel that reads from its own pages cannot tell us to, so it is done for each open file as its attributes expire.
+
+use curt_rpc::client::Interrupt;
+use rustix::io::Errno;
+
+use crate::{
+    client::{Asked, Client},
+    open::OpenFile,
+};
+
+impl Client {
+    /// Asks for the attributes of a file that stays open, if copies of its data may be kept elsewhere and what is known of it has
+    /// expired; whether it asked. A change is told to the [`crate::Observer`]. Files opened to be executed are left alone: they
+    /// are not read but mapped, which no client looks at again.
+    ///
+    /// # Errors
+    /// Those of GETATTR; EINTR.
+    pub fn recheck(&self, file: &OpenFile, interrupt: &Interrupt) -> Result<bool, Errno> {
+        let options = self.core.options();
+        let flags = file.flags();
+        let is_read = flags.read && !flags.execute && !flags.direct;
+        // Without an attribute cache the reader itself asks each time.
+        if !is_read || !options.attribute_cache {
+            return Ok(false);
+        }
+        let inode = &file.inode;
+        let has_copies = inode
+            .data_if_any()
+            .is_some_and(|data| data.may_be_copied() && !data.has_unsent());
+        let asked = Asked::new(file.opener(), interrupt.clone(), self.core.now());
+        if !has_copies || inode.facts().can_be_served(&asked, asked.began, &options) {
+            return Ok(false);
+        }
+        self.revalidate(&asked, inode)?;
+        Ok(true)
+    }
+}

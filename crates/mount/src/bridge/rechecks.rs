@@ -1,0 +1,61 @@
+//! Looking again at files that stay open, for readers whom the kernel serves from its own pages.
+//!
+//! Owns the thread that does so, and how often. It is the only one that waits for these answers, so a silent server holds up
+//! nothing else. What changed is told to the kernel by way of [`super::Changes`].
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use curt_rpc::client::Interrupt;
+
+use super::Bridge;
+
+/// How long after a file's attributes expired it is looked at again, at most, while there are not too many.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Requests in each round at most; of more open files the others have their turn later.
+const ASKED_MAX: usize = 64;
+
+/// Rechecks until this value is dropped.
+#[derive(Debug)]
+pub struct Rechecks {
+    end: Interrupt,
+}
+
+impl Rechecks {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// There is none to be had.
+    pub fn start(bridge: &Arc<Bridge>) -> std::io::Result<Self> {
+        let end = Interrupt::new();
+        let (bridge, ended) = (Arc::downgrade(bridge), end.clone());
+        std::thread::Builder::new()
+            .name("rechecks".to_owned())
+            .stack_size(128 * 1024)
+            .spawn(move || run(&bridge, &ended))?;
+        Ok(Self { end })
+    }
+}
+
+impl Drop for Rechecks {
+    fn drop(&mut self) {
+        self.end.raise();
+    }
+}
+
+fn run(bridge: &Weak<Bridge>, end: &Interrupt) {
+    while !end.wait_for(PAUSE) {
+        let Some(bridge) = bridge.upgrade() else { return };
+        let mut left = ASKED_MAX;
+        for file in bridge.files.all() {
+            if left == 0 || end.is_raised() {
+                break;
+            }
+            // A failure is the reader's to find out, too.
+            if bridge.client.recheck(&file, end) != Ok(false) {
+                left -= 1;
+            }
+        }
+    }
+}
