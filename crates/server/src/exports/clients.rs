@@ -71,6 +71,9 @@ pub enum ClientError {
     /// Nothing but `@`.
     #[error("a netgroup needs a name: @name")]
     Netgroup,
+    /// Not the name of a netgroup.
+    #[error("no netgroup: {0:?} is not allowed in its name")]
+    NetgroupName(char),
     /// A Kerberos pseudo client.
     #[error(
         "gss/ clients are not supported by this version: write sec= options when Kerberos comes, and a host or * here"
@@ -100,10 +103,15 @@ impl Client {
             return Err(ClientError::Long);
         }
         if let Some(group) = word.strip_prefix('@') {
-            let named = !group.is_empty();
-            return named
-                .then(|| Self::Netgroup(group.to_owned()))
-                .ok_or(ClientError::Netgroup);
+            if group.is_empty() {
+                return Err(ClientError::Netgroup);
+            }
+            // A name with a blank or a quote in it is a line that was not meant so.
+            let in_group = |it: char| it.is_ascii_graphic() && !"\"#(),\\/@".contains(it);
+            return match group.chars().find(|it| !in_group(*it)) {
+                Some(wrong) => Err(ClientError::NetgroupName(wrong)),
+                None => Ok(Self::Netgroup(group.to_owned())),
+            };
         }
         if word.starts_with("gss/") {
             return Err(ClientError::Gss);
@@ -303,6 +311,8 @@ mod tests {
             ("192.168.[0-9].1", "names, not addresses"),
             ("a[b.example", "has no ]"),
             ("@", "needs a name"),
+            ("@trus ted", "' '"),
+            ("@trusted(rw", "'('"),
             ("gss/krb5", "not supported"),
             ("ho,st", "','"),
             ("höst", "'ö'"),
