@@ -30,7 +30,7 @@ pub(crate) struct Inbox {
 }
 
 /// A record that is complete at the front of an [`Inbox`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     body: usize,
     consumed: usize,
@@ -345,6 +345,18 @@ mod tests {
             stream.extend_from_slice(&[0; 4]);
         }
         assert_eq!(read_all(&stream, 4096, true), Err(RecordError::TooManyFragments));
+        // Looking again changes nothing.
+        let mut inbox = Inbox::new(Arc::new(Pool::new(1 << 20)));
+        for _ in 0..record::FRAGMENTS_MAX {
+            inbox.room()[..4].fill(0);
+            inbox.received(4);
+        }
+        for _ in 0..2 {
+            assert!(matches!(
+                inbox.whole(|_| LIMIT),
+                Err(RecordError::TooManyFragments)
+            ));
+        }
     }
 
     #[test]

@@ -88,6 +88,10 @@ impl Assembly {
         mut limit: impl FnMut(&[u8]) -> usize,
     ) -> Result<Progress, RecordError> {
         loop {
+            // Here, so that it is found again by whoever looks again.
+            if self.fragments >= FRAGMENTS_MAX {
+                return Err(RecordError::TooManyFragments);
+            }
             let Some(mark) = bytes
                 .get(self.next..)
                 .and_then(|rest| rest.first_chunk::<MARK_SIZE>())
@@ -120,9 +124,6 @@ impl Assembly {
                     body: self.body,
                     consumed: self.next,
                 });
-            }
-            if self.fragments == FRAGMENTS_MAX {
-                return Err(RecordError::TooManyFragments);
             }
         }
     }

@@ -41,7 +41,7 @@ use crate::{
 };
 use crew::Crew;
 use parking::Parking;
-use serve::{Hall, Job, LOOK_INTERVAL};
+use serve::{Hall, LOOK_INTERVAL};
 
 /// How many bytes of receive buffers are kept for the next connections.
 const POOL_MAX: usize = 32 << 20;
@@ -163,7 +163,7 @@ impl Server {
 
     fn dispatch(&self, ready: &mut Vec<(Arc<connection::Connection>, crate::inbox::Inbox)>) {
         for (connection, inbox) in ready.drain(..) {
-            self.hall.dispatch(Job { connection, inbox });
+            self.hall.take_up(connection, inbox);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! many; half a record and untaken replies have a tenth of one, and only a few threads wait for the former at all.
 
 use std::{
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     connection::{Connection, Sent},
     crew::Pressure,
-    serve::Hall,
+    serve::{Hall, Job},
 };
 use crate::inbox::Inbox;
 
@@ -63,6 +63,23 @@ pub(super) enum Received {
 }
 
 impl Hall {
+    /// Has a parked connection that is ready read by a thread, unless what came is not a whole record yet: that costs no
+    /// thread, however many send such.
+    pub(super) fn take_up(self: &Arc<Self>, connection: Arc<Connection>, mut inbox: Inbox) {
+        let stops = self.stopping.load(Ordering::SeqCst);
+        if !stops && !connection.has_backlog() {
+            let received = receive_now(&connection, &mut inbox, RecvFlags::DONTWAIT);
+            let limit = |beginning: &[u8]| self.limits.records.limit(beginning);
+            match received {
+                Received::Nothing => return self.park(&connection, inbox),
+                Received::Bytes if inbox.whole(limit) == Ok(None) => return self.park(&connection, inbox),
+                // The end, too: there may be replies to see off.
+                Received::Bytes | Received::End => {}
+            }
+        }
+        self.dispatch(Job { connection, inbox });
+    }
+
     pub(super) fn receive(
         &self,
         connection: &Connection,

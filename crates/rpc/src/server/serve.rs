@@ -146,7 +146,7 @@ impl Hall {
         self.bow(connection);
     }
 
-    fn park(&self, connection: &Connection, inbox: Inbox) {
+    pub(super) fn park(&self, connection: &Connection, inbox: Inbox) {
         if self.stopping.load(Ordering::SeqCst) && !connection.has_backlog() {
             self.parking.remove(connection);
             self.bow(connection);
