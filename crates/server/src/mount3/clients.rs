@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 /// Most mounts that are remembered; with [`PATH_MAX`] it bounds the memory.
 const CLIENTS_MAX: usize = 4096;
+/// Most of one client, so that it takes the places of its own and not those of others: each spelling of a path is a mount.
+const OF_ONE_MAX: usize = 64;
 
 /// The remembered mounts, oldest first.
 #[derive(Default)]
@@ -20,7 +22,14 @@ impl Clients {
         debug_assert!(path.len() <= PATH_MAX);
         let mut mounts = self.0.lock();
         mounts.retain(|(other, mounted)| *other != client || mounted != path);
-        if mounts.len() == CLIENTS_MAX {
+        let mut own = mounts
+            .iter()
+            .enumerate()
+            .filter(|(_, (other, _))| *other == client);
+        let oldest_own = own.next().map(|(place, _)| place);
+        if own.count() + 1 >= OF_ONE_MAX {
+            oldest_own.map(|place| mounts.remove(place));
+        } else if mounts.len() == CLIENTS_MAX {
             mounts.pop_front();
         }
         mounts.push_back((client, path.to_vec()));
@@ -78,5 +87,13 @@ mod tests {
         }
         assert_eq!(clients.list().len(), CLIENTS_MAX);
         assert_eq!(clients.list()[0].0, "0.0.0.10");
+        // One that mounts without end takes its own places only, once it has as many as it may.
+        for number in 0..10 * OF_ONE_MAX {
+            clients.remember(client(9), format!("/{number}").as_bytes());
+        }
+        let own = clients.list().into_iter().filter(|(name, _)| name == "0.0.0.9");
+        let own: Vec<_> = own.map(|(_, path)| path).collect();
+        assert_eq!((own.len(), &*own[0]), (OF_ONE_MAX, &b"/576"[..]));
+        assert_eq!(clients.list().len(), CLIENTS_MAX);
     }
 }

@@ -1,0 +1,210 @@
+//! A tree with one object of each type, and a good call of each procedure for any of them.
+
+use curt_proto::nfs3::{
+    AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerifier, CreateArguments, CreateHow,
+    Created, Device, DirectoryName, FileHandle, Filename, LinkArguments, MkdirArguments, MknodArguments,
+    MknodData, Outcome, Path, Procedure, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
+    RenameArguments, Sattr, SetattrArguments, Stability, Status, SymlinkArguments, WccData, WriteArguments,
+};
+use curt_xdr::{Encode, Opaque};
+
+use crate::wire::{Refused, Served, Wire, memory};
+
+/// A server and what is in its tree.
+pub(crate) struct World {
+    pub(crate) served: Served,
+    pub(crate) wire: Wire,
+    pub(crate) root: FileHandle,
+    pub(crate) objects: Vec<(&'static str, FileHandle)>,
+}
+
+/// Every type that can be made, by its name in the tree.
+pub(crate) const TYPES: [&str; 7] = [
+    "file",
+    "directory",
+    "link",
+    "fifo",
+    "socket",
+    "block",
+    "character",
+];
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let served = Served::new(vec![memory("/one", 1), memory("/two", 2)]);
+        let mut wire = served.connect();
+        let root = wire.mount("/one");
+        let objects = TYPES.map(|name| (name, make(&mut wire, root, name))).to_vec();
+        Self {
+            served,
+            wire,
+            root,
+            objects,
+        }
+    }
+
+    pub(crate) fn object(&self, name: &str) -> FileHandle {
+        self.objects.iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// That whatever was done has harmed nobody: this connection, another, and the tree are as they were.
+    pub(crate) fn is_unharmed(&mut self) {
+        let mut other = self.served.connect();
+        for (name, handle) in &self.objects {
+            for wire in [&mut self.wire, &mut other] {
+                match wire.lookup(self.root, name.as_bytes()) {
+                    Outcome::Ok(found) => assert_eq!(found.object, *handle, "{name}"),
+                    Outcome::Failed(status, _) => panic!("{name}: {status}"),
+                }
+            }
+        }
+    }
+}
+
+/// Makes the object of that type and name.
+fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
+    let place = DirectoryName {
+        directory,
+        name: Filename::new(name.as_bytes()).unwrap(),
+    };
+    let attributes = Sattr {
+        mode: Some(0o777),
+        ..Sattr::default()
+    };
+    let device = Device { major: 1, minor: 3 };
+    let node = |what| (Procedure::Mknod, bytes(&MknodArguments { place, what }));
+    let (procedure, arguments) = match name {
+        "file" => {
+            let how = CreateHow::Guarded(attributes);
+            (Procedure::Create, bytes(&CreateArguments { place, how }))
+        }
+        "directory" => (Procedure::Mkdir, bytes(&MkdirArguments { place, attributes })),
+        "link" => {
+            let target = Path::new(b"/etc/passwd").unwrap();
+            let arguments = SymlinkArguments {
+                place,
+                attributes,
+                target,
+            };
+            (Procedure::Symlink, bytes(&arguments))
+        }
+        "fifo" => node(MknodData::Fifo(attributes)),
+        "socket" => node(MknodData::Socket(attributes)),
+        "block" => node(MknodData::BlockDevice(attributes, device)),
+        _ => node(MknodData::CharacterDevice(attributes, device)),
+    };
+    match wire.ask::<Created, WccData>(procedure, &Raw(&arguments)) {
+        Outcome::Ok(made) => made.object.unwrap(),
+        Outcome::Failed(status, _) => panic!("{name}: {status}"),
+    }
+}
+
+/// Bytes that are arguments already.
+pub(crate) struct Raw<'a>(pub(crate) &'a [u8]);
+
+impl Encode for Raw<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+    }
+}
+
+pub(crate) fn bytes(value: &dyn Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut out);
+    out
+}
+
+/// The arguments of a call that a client could mean: of `object`, with `name` in the place of each name, and a second name beside.
+pub(crate) fn arguments(procedure: Procedure, object: FileHandle, name: &[u8], other: FileHandle) -> Vec<u8> {
+    let place = DirectoryName {
+        directory: object,
+        name: Filename::new(name).unwrap(),
+    };
+    let attributes = Sattr {
+        mode: Some(0o700),
+        ..Sattr::default()
+    };
+    let verifier = CookieVerifier::default();
+    match procedure {
+        Procedure::Null => Vec::new(),
+        Procedure::Getattr
+        | Procedure::Readlink
+        | Procedure::Fsstat
+        | Procedure::Fsinfo
+        | Procedure::Pathconf => bytes(&object),
+        Procedure::Setattr => bytes(&SetattrArguments {
+            object,
+            attributes: Sattr::default(),
+            guard: None,
+        }),
+        Procedure::Lookup | Procedure::Remove | Procedure::Rmdir => bytes(&place),
+        Procedure::Access => bytes(&AccessArguments {
+            object,
+            access: AccessMask::ALL,
+        }),
+        Procedure::Read => bytes(&ReadArguments {
+            file: object,
+            offset: 0,
+            count: 100,
+        }),
+        Procedure::Write => bytes(&WriteArguments {
+            file: object,
+            offset: 0,
+            count: 4,
+            stability: Stability::FileSync,
+            data: Opaque::new(b"data").unwrap(),
+        }),
+        Procedure::Create => {
+            let how = CreateHow::Guarded(attributes);
+            bytes(&CreateArguments { place, how })
+        }
+        Procedure::Mkdir => bytes(&MkdirArguments { place, attributes }),
+        Procedure::Symlink => bytes(&SymlinkArguments {
+            place,
+            attributes,
+            target: Path::new(b"target").unwrap(),
+        }),
+        Procedure::Mknod => bytes(&MknodArguments {
+            place,
+            what: MknodData::Fifo(attributes),
+        }),
+        Procedure::Rename => {
+            let to = DirectoryName {
+                directory: other,
+                name: Filename::new(b"another name").unwrap(),
+            };
+            bytes(&RenameArguments { from: place, to })
+        }
+        Procedure::Link => bytes(&LinkArguments { file: other, place }),
+        Procedure::Readdir => bytes(&ReaddirArguments {
+            directory: object,
+            cookie: Cookie(0),
+            verifier,
+            count: 4096,
+        }),
+        Procedure::ReaddirPlus => bytes(&ReaddirPlusArguments {
+            directory: object,
+            cookie: Cookie(0),
+            verifier,
+            directory_count: 1024,
+            max_count: 4096,
+        }),
+        Procedure::Commit => bytes(&CommitArguments {
+            file: object,
+            offset: 0,
+            count: 0,
+        }),
+    }
+}
+
+/// The status that results begin with.
+pub(crate) fn status(results: &[u8]) -> Status {
+    Status::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).expect("a status of the RFC")
+}
+
+/// Calls NFS with any bytes.
+pub(crate) fn call(wire: &mut Wire, procedure: Procedure, arguments: &[u8]) -> Result<Status, Refused> {
+    use curt_proto::nfs3::{PROGRAM, VERSION};
+    let results = wire.raw((PROGRAM, VERSION, procedure.number()), arguments)?;
+    Ok(status(&results))
+}

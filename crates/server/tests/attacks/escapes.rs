@@ -1,0 +1,191 @@
+//! Ways out of an export: handles that were guessed, of another export or the whole file system; `..` at the root; names that lead
+//! from one export into another; symbolic links, and directories that become links while somebody looks (CVE-2021-3178, NetExec's
+//! and nfswolf's tricks, CVE-2026-3864).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use curt_proto::nfs3::{
+    Cookie, CookieVerifier, DirectoryEntryPlus, Fattr, FileHandle, Outcome, Procedure, ReaddirOk,
+    ReaddirPlusArguments, Status,
+};
+use curt_vfs::{LocalOptions, LocalVfs};
+use curt_xdr::decode_all;
+
+use crate::calls::{World, arguments, call};
+use crate::wire::{Served, export, open_rules};
+
+#[test]
+fn handles_that_were_never_given_open_nothing() {
+    let mut world = World::new();
+    let good = world.object("file").as_bytes().to_vec();
+    let mut forged: Vec<Vec<u8>> = vec![vec![], vec![0; 64], vec![0xff; 64], vec![1; 20]];
+    for at in 0..good.len() {
+        for value in [good[at] ^ 1, good[at].wrapping_add(1), 0, 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            forged.push(bytes);
+        }
+        forged.push(good[..at].to_vec());
+    }
+    forged.push([&*good, &[0; 4]].concat());
+    // knfsd's and Ganesha's layouts.
+    forged.push([&[1, 0, 7, 1][..], &[2; 24]].concat());
+    forged.push([&b"C"[..], &[0; 40]].concat());
+    forged.retain(|bytes| *bytes != good);
+    for bytes in forged {
+        let handle = FileHandle::new(&bytes).unwrap();
+        for procedure in Procedure::ALL
+            .into_iter()
+            .filter(|procedure| *procedure != Procedure::Null)
+        {
+            let arguments = arguments(procedure, handle, b"file", world.root);
+            let status = call(&mut world.wire, procedure, &arguments).unwrap();
+            assert!(
+                matches!(status, Status::Stale | Status::Badhandle),
+                "{procedure} of {bytes:02x?}: {status}"
+            );
+        }
+    }
+    world.is_unharmed();
+}
+
+#[test]
+fn nothing_is_linked_or_renamed_from_one_export_into_another() {
+    let mut world = World::new();
+    let mut other = world.served.connect();
+    let two = other.mount("/two");
+    let file = world.object("file");
+    let linked = arguments(Procedure::Link, two, b"stolen", file);
+    assert_eq!(call(&mut world.wire, Procedure::Link, &linked), Ok(Status::Xdev));
+    let renamed = arguments(Procedure::Rename, world.root, b"file", two);
+    assert_eq!(
+        call(&mut world.wire, Procedure::Rename, &renamed),
+        Ok(Status::Xdev)
+    );
+    world.is_unharmed();
+}
+
+/// A server of a directory below a directory with a secret.
+struct Below {
+    directory: tempfile::TempDir,
+    served: Served,
+}
+
+impl Below {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let exported = directory.path().join("exported");
+        fs::create_dir_all(exported.join("inside")).unwrap();
+        fs::write(directory.path().join("secret"), "secret").unwrap();
+        fs::write(exported.join("inside/file"), "inside").unwrap();
+        let options = LocalOptions {
+            table: Some(directory.path().join("handles.redb")),
+            ..LocalOptions::default()
+        };
+        let vfs = LocalVfs::open(&exported, &options).unwrap();
+        let (uid, gid) = vfs.only_user().unwrap_or((0, 0));
+        let mut rules = open_rules();
+        rules.squash = curt_server::Squash::All;
+        (rules.anonymous_uid, rules.anonymous_gid) = (uid, gid);
+        let served = Served::new(vec![export("/exported", Arc::new(vfs), rules)]);
+        Self { directory, served }
+    }
+}
+
+#[test]
+fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
+    let below = Below::new();
+    let exported = below.directory.path().join("exported");
+    symlink(below.directory.path(), exported.join("absolute")).unwrap();
+    symlink("..", exported.join("relative")).unwrap();
+    symlink("/proc/self/root", exported.join("magic")).unwrap();
+    let mut wire = below.served.connect();
+    let root = wire.mount("/exported");
+    let Outcome::Ok(up) = wire.lookup(root, b"..") else {
+        panic!("no parent")
+    };
+    assert_eq!(up.object, root);
+    for link in ["absolute", "relative", "magic"] {
+        let Outcome::Ok(found) = wire.lookup(root, link.as_bytes()) else {
+            panic!("no {link}")
+        };
+        for name in [&b"secret"[..], b".", b"..", b"etc"] {
+            let looked_up = wire.lookup(found.object, name);
+            assert!(
+                matches!(looked_up, Outcome::Failed(Status::Notdir, _)),
+                "{link}: {looked_up:?}"
+            );
+        }
+    }
+    let listing = ReaddirPlusArguments {
+        directory: root,
+        cookie: Cookie(0),
+        verifier: CookieVerifier::default(),
+        directory_count: 4096,
+        max_count: 32_768,
+    };
+    let results = wire.nfs(Procedure::ReaddirPlus, &listing);
+    let listed: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> = decode_all(&results).unwrap();
+    let Outcome::Ok(listed) = listed else {
+        panic!("no listing")
+    };
+    let above = fs::metadata(below.directory.path()).unwrap();
+    for entry in listed.entries {
+        let entry = entry.unwrap();
+        if matches!(entry.name.bytes(), b"." | b"..") {
+            assert!(
+                entry.handle.is_none_or(|handle| handle == root),
+                "{:?}",
+                entry.name
+            );
+            assert_ne!(entry.fileid.0, std::os::unix::fs::MetadataExt::ino(&above));
+        }
+    }
+}
+
+/// While a directory and a link to the secret's directory change places, whoever goes through the name never gets out.
+#[test]
+fn a_directory_that_becomes_a_link_leads_nowhere() {
+    let below = Below::new();
+    let exported = below.directory.path().join("exported");
+    symlink(below.directory.path(), exported.join("link")).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for (from, to) in [
+                    ("inside", "kept"),
+                    ("link", "inside"),
+                    ("inside", "link"),
+                    ("kept", "inside"),
+                ] {
+                    fs::rename(exported.join(from), exported.join(to)).unwrap();
+                }
+            }
+        });
+        let mut wire = below.served.connect();
+        let root = wire.mount("/exported");
+        let (mut found, mut links) = (0, 0);
+        for turn in 0..20_000 {
+            if turn > 1000 && found > 20 && links > 20 {
+                break;
+            }
+            let Outcome::Ok(inside) = wire.lookup(root, b"inside") else {
+                continue;
+            };
+            match wire.lookup(inside.object, b"secret") {
+                Outcome::Ok(_) => panic!("the secret was found"),
+                Outcome::Failed(Status::Notdir, _) => links += 1,
+                Outcome::Failed(..) => found += 1,
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(
+            found > 0 && links > 0,
+            "{found} times a directory, {links} times a link"
+        );
+    });
+}

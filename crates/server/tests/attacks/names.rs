@@ -1,0 +1,88 @@
+//! Names that are no names, in every procedure that takes one (FreeBSD's "/" in READDIR, an over-long LOOKUP name that
+//! overflowed a buffer in 2026): with NUL or "/", ".", "..", none at all, 255, 256 and 65,535 bytes, and what is no UTF-8.
+
+use curt_proto::nfs3::{Procedure, Status};
+
+use crate::calls::{World, arguments, call};
+
+const TAKING: [Procedure; 9] = [
+    Procedure::Lookup,
+    Procedure::Create,
+    Procedure::Mkdir,
+    Procedure::Symlink,
+    Procedure::Mknod,
+    Procedure::Remove,
+    Procedure::Rmdir,
+    Procedure::Rename,
+    Procedure::Link,
+];
+
+#[test]
+fn no_procedure_takes_a_name_that_is_none() {
+    let mut world = World::new();
+    let (directory, file) = (world.object("directory"), world.object("file"));
+    let bad: [&[u8]; 9] = [
+        b"",
+        b"/",
+        b"a/b",
+        b"/etc",
+        b"../file",
+        b"\0",
+        b"a\0b",
+        &[b'n'; 256],
+        &[0xff; 65_535],
+    ];
+    for procedure in TAKING {
+        let other = if procedure == Procedure::Link {
+            file
+        } else {
+            world.root
+        };
+        for name in bad {
+            let arguments = arguments(procedure, directory, name, other);
+            let status = call(&mut world.wire, procedure, &arguments).unwrap();
+            let expected = if name.len() > 255 {
+                Status::Nametoolong
+            } else {
+                Status::Acces
+            };
+            let shown = name[..name.len().min(10)].escape_ascii();
+            assert_eq!(status, expected, "{procedure} {shown}");
+        }
+        for name in [&b"."[..], b".."] {
+            if procedure == Procedure::Lookup {
+                continue;
+            }
+            let arguments = arguments(procedure, directory, name, other);
+            let status = call(&mut world.wire, procedure, &arguments).unwrap();
+            assert!(
+                matches!(status, Status::Exist | Status::Inval | Status::Acces),
+                "{procedure} {}: {status}",
+                name.escape_ascii()
+            );
+        }
+    }
+    world.is_unharmed();
+}
+
+#[test]
+fn names_of_any_other_bytes_are_kept_as_they_are() {
+    let mut world = World::new();
+    let directory = world.object("directory");
+    let longest = [b'n'; 255];
+    let names: [&[u8]; 6] = [b"\xff\xfe", b"\xc3\x28", b"...", b"-rf *", b"\n\x1b[2J", &longest];
+    for name in names {
+        for (procedure, expected) in [
+            (Procedure::Create, Status::Ok),
+            (Procedure::Create, Status::Exist),
+            (Procedure::Lookup, Status::Ok),
+            (Procedure::Remove, Status::Ok),
+            (Procedure::Lookup, Status::Noent),
+        ] {
+            let arguments = arguments(procedure, directory, name, directory);
+            let status = call(&mut world.wire, procedure, &arguments).unwrap();
+            assert_eq!(status, expected, "{procedure} {}", name.escape_ascii());
+        }
+    }
+    world.is_unharmed();
+}
