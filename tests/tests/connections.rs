@@ -1,0 +1,168 @@
+//! Many thousand connections that say nothing, or half of something, beside one that works.
+//!
+//! The system may let one process have too few descriptors for all of them: then there are as many as fit, and the test says so.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use curt_proto::nfs3;
+use curt_rpc::auth::Credential;
+use curt_rpc::message::encode_call_header;
+use curt_rpc::record;
+use curt_tests::curt::program;
+use curt_tests::process::{Running, until};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Connections of each of the two kinds, if there are descriptors enough.
+const EACH: u64 = 10_000;
+/// What a server needs descriptors for besides.
+const OTHERS: u64 = 2000;
+/// Clients that they are spread over.
+const CLIENTS: u64 = 4;
+/// The most threads that a server may have meanwhile.
+const THREADS_MAX: u64 = 100;
+/// The longest that a new connection may take to get its first answer.
+const ANSWER_MAX: Duration = Duration::from_millis(250);
+const SECONDS: Duration = Duration::from_secs(60);
+
+#[test]
+fn thousands_of_idle_and_half_open_calls_cost_no_thread_and_delay_nobody() -> Result<()> {
+    let each = connections_of_each_kind();
+    let port = free_port()?;
+    let server = serve(port)?;
+    let before = Memory::of(&server)?;
+    let mut threads_most = 0;
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        let share = each / CLIENTS;
+        let first = 1 + client * 20;
+        let mut command = Command::new(program("many-connections")?);
+        command.args([port.into(), share, share, first].map(|number: u64| number.to_string()));
+        clients.push(Running::start("many-connections", &mut command)?);
+    }
+    for client in &clients {
+        until("all are connected", SECONDS, || {
+            threads_most = threads_most.max(threads(&server)?);
+            Ok(client.output().contains("ready").then_some(()))
+        })
+        .with_context(|| client.output())?;
+    }
+    let all = each / CLIENTS * CLIENTS * 2;
+    until("the server has accepted them all", SECONDS, || {
+        threads_most = threads_most.max(threads(&server)?);
+        Ok((descriptors(&server)? >= all).then_some(()))
+    })?;
+    let mut longest = Duration::ZERO;
+    for number in 0..200 {
+        let started = Instant::now();
+        answered(port, number)?;
+        longest = longest.max(started.elapsed());
+        threads_most = threads_most.max(threads(&server)?);
+    }
+    let memory = Memory::of(&server)?;
+    println!(
+        "{all} connections, half of them with half a call: {} KiB of memory ({} KiB without them, {} bytes each), \
+         {threads_most} threads at most, the slowest of 200 new connections answered after {longest:?}",
+        memory.resident,
+        before.resident,
+        memory.resident.saturating_sub(before.resident) * 1024 / all,
+    );
+    ensure!(threads_most < THREADS_MAX, "{threads_most} threads");
+    ensure!(longest < ANSWER_MAX, "a new connection waited for {longest:?}");
+    for client in &mut clients {
+        client.say("end\n")?;
+        client.wait(SECONDS)?;
+        ensure!(client.output().contains("closed 0"), "{}", client.output());
+    }
+    until("the server has let go of them", SECONDS, || {
+        Ok((descriptors(&server)? < OTHERS).then_some(()))
+    })
+}
+
+/// As many as are wanted, or as fit into what one process may have here.
+fn connections_of_each_kind() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = 2 * EACH + OTHERS;
+    if limit.maximum.is_some_and(|most| most < wanted) {
+        limit.maximum = Some(wanted);
+    }
+    limit.current = limit.maximum;
+    if setrlimit(Resource::Nofile, limit.clone()).is_ok() {
+        return EACH;
+    }
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(wanted);
+    let each = most.saturating_sub(OTHERS) / 2;
+    println!(
+        "one process may have {most} descriptors here, and no more: {each} connections of each kind instead of {EACH}"
+    );
+    each
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn serve(port: u16) -> Result<Running> {
+    let mut command = Command::new(program("curt")?);
+    let bind = format!("127.0.0.1:{port}");
+    command.args(["serve", "--memory", "--insecure", "--no-rpcbind", "--bind", &bind]);
+    command.args(["--mount-port", &port.to_string(), "--max-connections", "50000"]);
+    let running = Running::start("curt serve --memory", &mut command)?;
+    until("curt serve accepts", SECONDS, || {
+        Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
+    })
+    .with_context(|| running.output())?;
+    Ok(running)
+}
+
+/// Connects and has a call answered.
+fn answered(port: u16, xid: u32) -> Result<()> {
+    let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    stream.set_read_timeout(Some(SECONDS))?;
+    let mut call = Vec::new();
+    let body = record::open(&mut call);
+    encode_call_header(
+        &mut call,
+        xid,
+        (nfs3::PROGRAM, nfs3::VERSION, 0),
+        &Credential::None,
+    );
+    record::close(&mut call, body, 0);
+    stream.write_all(&call)?;
+    let mut reply = [0; 28];
+    stream.read_exact(&mut reply)?;
+    ensure!(reply[4..8] == xid.to_be_bytes(), "a reply to another call");
+    Ok(())
+}
+
+/// What /proc says of a process, in KiB.
+struct Memory {
+    resident: u64,
+}
+
+impl Memory {
+    fn of(process: &Running) -> Result<Self> {
+        Ok(Self {
+            resident: status(process, "VmRSS:")?,
+        })
+    }
+}
+
+fn threads(process: &Running) -> Result<u64> {
+    status(process, "Threads:")
+}
+
+fn status(process: &Running, row: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+    let value = status.lines().find_map(|line| line.strip_prefix(row));
+    let value = value.and_then(|value| value.split_whitespace().next());
+    Ok(value.context("no such row")?.parse()?)
+}
+
+fn descriptors(process: &Running) -> Result<u64> {
+    let listed = std::fs::read_dir(format!("/proc/{}/fd", process.pid()))?;
+    Ok(u64::try_from(listed.count())?)
+}
