@@ -180,6 +180,45 @@ fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_f
     });
 }
 
+/// Two commits at once: the kernel tells one of them, and the other one's answer must not hide it.
+#[test]
+fn whoever_commits_beside_a_loss_sees_that_there_was_one() {
+    with_lost_data(|vfs, file, _| {
+        let before = vfs.losses();
+        let begin = std::sync::Barrier::new(4);
+        let commit = || {
+            begin.wait();
+            let committed = vfs.commit(&OWNER, file, 0, 0).value;
+            (committed.is_ok(), vfs.losses())
+        };
+        let told: Vec<(bool, u64)> = std::thread::scope(|scope| {
+            let commits = [(); 4].map(|()| scope.spawn(commit));
+            commits.map(|commit| commit.join().unwrap()).into()
+        });
+        assert!(told.iter().all(|(_, losses)| *losses > before), "{told:?}");
+        assert!(told.iter().any(|(went_well, _)| !went_well), "{told:?}");
+    });
+}
+
+/// A file that has to make room for another one is synced; that its data are lost is no failure of the other's write.
+#[test]
+fn a_write_is_not_told_of_the_loss_of_another_file() {
+    with_lost_data(|vfs, _, _| {
+        let set = SetAttributes::with_mode(0o666);
+        // More files than can be watched, on a disk that takes no data any more but still has inodes.
+        for number in 0..1100 {
+            let name = format!("file{number}");
+            let made = vfs.create(&ROOT, &vfs.root(), name.as_bytes(), CreateMode::Guarded(&set));
+            let Ok(made) = made.value else { continue };
+            let written = vfs
+                .write(&OWNER, &made.node.handle, 0, b"", Stability::Unstable)
+                .value;
+            assert!(!matches!(written, Err(Error::Lost(_))), "{number}: {written:?}");
+        }
+        assert!(vfs.losses() > 0, "the first file had to make room");
+    });
+}
+
 #[test]
 fn a_commit_hears_of_lost_data_that_another_process_was_told_of() {
     with_lost_data(|vfs, file, point| {

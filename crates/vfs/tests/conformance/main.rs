@@ -9,5 +9,6 @@ mod handles;
 mod listing;
 mod model;
 mod names;
+mod open_files;
 mod permission;
 mod trees;

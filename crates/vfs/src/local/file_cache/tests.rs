@@ -1,3 +1,4 @@
+//! What a cache of open files does, told by descriptors of /dev/null.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

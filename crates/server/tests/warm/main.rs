@@ -1,0 +1,324 @@
+//! What a warm call costs beside its way through the socket: system calls, counted in a server that is traced, and allocations,
+//! counted in one in this process. Warm means: after 100 equal calls on one connection. Where tracing is not allowed that
+//! part says so and is left out.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod sys;
+#[path = "../wire/mod.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared by the tests of this folder")]
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use curt_proto::nfs3::{
+    self, AccessArguments, AccessMask, DirectoryName, FileHandle, Filename, Outcome, Procedure,
+    ReadArguments, Stability, WriteArguments,
+};
+use curt_rpc::message::encode_call_header;
+use curt_rpc::record;
+use curt_server::{ExportRules, Squash};
+use curt_vfs::{LocalOptions, LocalVfs};
+use curt_xdr::{Encode, Opaque};
+use parking_lot::Mutex;
+use wire::{PATIENCE, Served, Wire, export, open_rules, user};
+
+/// Says that this process is the one to be traced, and what it serves.
+const TRACED: &str = "CURT_TRACED";
+const PATH: &str = "/warm";
+const WARM: usize = 100;
+const SIZE: u32 = 4096;
+const ROUNDS: usize = 3;
+
+/// Which system calls are a socket's: one to receive, one to send.
+const SOCKET: [libc::c_long; 5] = [
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendfile,
+];
+
+fn main() -> ExitCode {
+    if let Some(directory) = std::env::var_os(TRACED) {
+        serve_until_killed(Path::new(&directory));
+    }
+    // In memory: how long a disk takes is not counted here.
+    let parent = Path::new("/dev/shm");
+    let directory = if parent.is_dir() {
+        tempfile::tempdir_in(parent)
+    } else {
+        tempfile::tempdir()
+    };
+    let directory = directory.unwrap();
+    make_file(directory.path());
+    let mut good = count_allocations(directory.path());
+    match start_traced(directory.path()) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("system calls not counted: tracing is not allowed here");
+        }
+        started => good &= count_calls(started.unwrap()),
+    }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The caller whose calls are counted: nobody special where that can be chosen.
+fn caller() -> (u32, u32) {
+    if rustix::process::geteuid().is_root() {
+        (1000, 1000)
+    } else {
+        (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        )
+    }
+}
+
+/// A file of the caller's that is old enough for what is remembered of it to be believed.
+fn make_file(directory: &Path) {
+    let path = directory.join("file");
+    std::fs::write(&path, [7; SIZE as usize]).unwrap();
+    let (uid, gid) = caller();
+    for made in [directory, &path] {
+        std::os::unix::fs::chown(made, Some(uid), Some(gid)).unwrap();
+    }
+    let changed = || {
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        modified.elapsed().unwrap_or_default()
+    };
+    while changed() < Duration::from_millis(50) {
+        std::thread::yield_now();
+    }
+}
+
+fn serve(directory: &Path) -> Served {
+    let options = LocalOptions {
+        table: Some(directory.join(".table")),
+        ..LocalOptions::default()
+    };
+    let vfs = LocalVfs::open(directory, &options).unwrap();
+    let (uid, gid) = caller();
+    let rules = ExportRules {
+        squash: Squash::All,
+        anonymous_uid: uid,
+        anonymous_gid: gid,
+        ..open_rules()
+    };
+    Served::new(vec![export(PATH, Arc::new(vfs), rules)])
+}
+
+fn serve_until_killed(directory: &Path) -> ! {
+    let served = serve(directory);
+    println!("{}", served.address);
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The calls that are counted: what each is called, its record, and how many system calls it may take.
+fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
+    let directory = wire.mount(PATH);
+    let Outcome::Ok(found) = wire.lookup(directory, b"file") else {
+        panic!("there is a file");
+    };
+    let file: FileHandle = found.object;
+    let access = AccessArguments {
+        object: file,
+        access: AccessMask(0x2d),
+    };
+    let name = DirectoryName {
+        directory,
+        name: Filename::new(b"file").unwrap(),
+    };
+    let read = ReadArguments {
+        file,
+        offset: 0,
+        count: SIZE,
+    };
+    let data = [9; SIZE as usize];
+    let write = WriteArguments {
+        file,
+        offset: 0,
+        count: SIZE,
+        stability: Stability::Unstable,
+        data: Opaque::new(&data).unwrap(),
+    };
+    vec![
+        ("GETATTR", encoded(Procedure::Getattr, &file), 1),
+        ("ACCESS", encoded(Procedure::Access, &access), 1),
+        ("LOOKUP", encoded(Procedure::Lookup, &name), 2),
+        ("READ", encoded(Procedure::Read, &read), 2),
+        ("WRITE", encoded(Procedure::Write, &write), 3),
+    ]
+}
+
+fn encoded(procedure: Procedure, arguments: &dyn Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    let body = record::open(&mut out);
+    let number = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
+    encode_call_header(&mut out, 1, number, &user(1000, 1000, &[1001]));
+    arguments.encode(&mut out);
+    record::close(&mut out, body, 0);
+    out
+}
+
+/// One call and its reply, which has to be a success; allocates nothing.
+fn exchange(stream: &mut TcpStream, call: &[u8], reply: &mut [u8]) {
+    stream.write_all(call).unwrap();
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let length = usize::try_from(u32::from_be_bytes(mark) & 0x7fff_ffff).unwrap();
+    stream.read_exact(&mut reply[..length]).unwrap();
+    // xid, reply, accepted, no verifier (two words), success; then the procedure's own status.
+    let words = reply[4..28]
+        .chunks(4)
+        .map(|word| word[3])
+        .collect::<arrayvec::ArrayVec<u8, 6>>();
+    assert_eq!(words[..], [1, 0, 0, 0, 0, 0]);
+}
+
+fn count_allocations(directory: &Path) -> bool {
+    let served = serve(directory);
+    let mut wire = served.connect();
+    let mut reply = vec![0; 2 * SIZE as usize];
+    let mut good = true;
+    for (name, call, _) in calls(&mut wire) {
+        for _ in 0..WARM {
+            exchange(&mut wire.stream, &call, &mut reply);
+        }
+        // The fewest of some rounds: a thread that closes what is idle allocates now and then.
+        let round = || {
+            let before = sys::allocations();
+            for _ in 0..WARM {
+                exchange(&mut wire.stream, &call, &mut reply);
+            }
+            sys::allocations() - before
+        };
+        let allocations = std::iter::repeat_with(round)
+            .take(ROUNDS)
+            .min()
+            .unwrap_or(usize::MAX);
+        println!("{name}: {allocations} allocations in {WARM} warm calls");
+        good &= allocations == 0;
+    }
+    good
+}
+
+/// What the tracer and the client tell each other.
+#[derive(Default)]
+struct Count {
+    armed: AtomicBool,
+    /// Whether the serving thread waits for a call.
+    waits: AtomicBool,
+    socket: AtomicUsize,
+    others: Mutex<BTreeMap<libc::c_long, usize>>,
+}
+
+impl Count {
+    fn see(&self, is_serving: bool, number: Option<libc::c_long>) {
+        if !is_serving {
+            return;
+        }
+        let receives = number.is_some_and(|number| number == libc::SYS_recvfrom);
+        if self.armed.load(Ordering::SeqCst)
+            && let Some(number) = number
+        {
+            if SOCKET.contains(&number) {
+                self.socket.fetch_add(1, Ordering::SeqCst);
+            } else {
+                *self.others.lock().entry(number).or_default() += 1;
+            }
+        }
+        self.waits.store(receives, Ordering::SeqCst);
+    }
+
+    /// Begins or ends counting, at a moment when nothing is being done.
+    fn arm(&self, armed: bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.waits.load(Ordering::SeqCst) {
+            assert!(Instant::now() < deadline, "the server never waits for calls");
+            std::thread::yield_now();
+        }
+        self.armed.store(armed, Ordering::SeqCst);
+    }
+}
+
+fn start_traced(directory: &Path) -> std::io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.env(TRACED, directory).stdout(Stdio::piped());
+    sys::spawn(&mut command)
+}
+
+/// Traces `server` on this thread, which started it, while another one is its client.
+fn count_calls(mut server: Child) -> bool {
+    let count = Arc::new(Count::default());
+    let stdout = BufReader::new(server.stdout.take().unwrap());
+    let pid = server.id();
+    let counted = Arc::clone(&count);
+    let client = std::thread::spawn(move || {
+        let good = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let address = stdout.lines().next().unwrap().unwrap();
+            count_each(address.parse().unwrap(), &counted)
+        }));
+        // Whatever became of it, the tracer ends with what it traces.
+        let killed = server.kill();
+        good.is_ok_and(|good| good) && killed.is_ok()
+    });
+    let mut serving: BTreeMap<libc::pid_t, bool> = BTreeMap::new();
+    let traced = sys::trace(|event| {
+        let is_serving = *serving.entry(event.thread).or_insert_with(|| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/task/{}/comm", event.thread));
+            name.is_ok_and(|name| name.trim() == "curt-serve")
+        });
+        // A thread gives itself its name with its first calls.
+        if !is_serving && event.number == Some(libc::SYS_recvfrom) {
+            serving.insert(event.thread, true);
+        }
+        count.see(serving[&event.thread], event.number);
+    });
+    traced.unwrap();
+    client.join().unwrap()
+}
+
+fn count_each(address: SocketAddr, count: &Count) -> bool {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut wire = Wire {
+        stream,
+        xid: 0,
+        who: user(1000, 1000, &[1001]),
+    };
+    let mut reply = vec![0; 2 * SIZE as usize];
+    let mut good = true;
+    for (name, call, most) in calls(&mut wire) {
+        for _ in 0..WARM {
+            exchange(&mut wire.stream, &call, &mut reply);
+        }
+        count.arm(true);
+        for _ in 0..WARM {
+            exchange(&mut wire.stream, &call, &mut reply);
+        }
+        count.arm(false);
+        let socket = count.socket.swap(0, Ordering::SeqCst);
+        let others = std::mem::take(&mut *count.others.lock());
+        let all: usize = others.values().sum();
+        println!(
+            "{name}: {all} system calls in {WARM} warm calls, by number {others:?}; {socket} of the socket"
+        );
+        good &= all <= most * WARM && socket <= 2 * WARM;
+    }
+    good
+}

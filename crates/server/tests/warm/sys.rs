@@ -1,0 +1,129 @@
+//! Counts what a warm call costs: allocations of this process, and the system calls of a traced one.
+//!
+//! JUSTIFICATION: the allocator is an unsafe trait, and ptrace has no safe binding; the kernel counts calls nowhere that any
+//! process may read.
+#![allow(
+    unsafe_code,
+    reason = "GlobalAlloc; ptrace, and a child that asks to be traced"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often memory was asked for so far.
+pub(crate) fn allocations() -> usize {
+    COUNT.load(Ordering::SeqCst)
+}
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `pointer` came from the call above with this `layout`, as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// A thread of a traced process begins or ends a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) thread: libc::pid_t,
+    pub(crate) number: Option<libc::c_long>,
+}
+
+/// Starts a process, to be traced by the calling thread, with all the threads it will have.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    let ask = || {
+        // SAFETY: the call takes no memory; it is the only one between fork and exec.
+        done(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) })
+    };
+    // SAFETY: `ask` makes one system call and touches no memory of the parent's.
+    let child = unsafe { command.pre_exec(ask) }.spawn()?;
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    wait(pid)?;
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
+    // SAFETY: the options are a number.
+    done(unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options) })?;
+    go_on(pid, 0)?;
+    Ok(child)
+}
+
+/// Tells `seen` each system call that any thread of the traced process begins (with its number) or ends, until all have ended.
+pub(crate) fn trace(mut seen: impl FnMut(Event)) -> io::Result<()> {
+    loop {
+        let (thread, status) = match wait(-1) {
+            Ok(waited) => waited,
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !libc::WIFSTOPPED(status) {
+            continue;
+        }
+        let signal = libc::WSTOPSIG(status);
+        let is_call = signal == libc::SIGTRAP | 0x80;
+        if is_call && let Ok(number) = entered(thread) {
+            seen(Event { thread, number });
+        }
+        // A new thread begins with a SIGSTOP that is not for it.
+        let pass_on = if is_call || signal == libc::SIGTRAP || signal == libc::SIGSTOP {
+            0
+        } else {
+            signal
+        };
+        match go_on(thread, pass_on) {
+            // It was killed meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other?,
+        }
+    }
+}
+
+/// The call that a thread has just begun; `None` if it ends one.
+fn entered(thread: libc::pid_t) -> io::Result<Option<libc::c_long>> {
+    // SAFETY: the structure is plain numbers, for which zeros are values.
+    let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::ptrace_syscall_info>();
+    // SAFETY: the kernel writes at most `size` bytes to `info`, which outlives the call.
+    done(unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size, &raw mut info) })?;
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return Ok(None);
+    }
+    // SAFETY: at an entry the kernel filled this member.
+    let number = unsafe { info.u.entry.nr };
+    Ok(libc::c_long::try_from(number).ok())
+}
+
+fn go_on(thread: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: the signal is a number.
+    done(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, thread, 0, signal) })
+}
+
+fn wait(thread: libc::pid_t) -> io::Result<(libc::pid_t, libc::c_int)> {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+    done(waited.into()).map(|()| (waited, status))
+}
+
+fn done(result: libc::c_long) -> io::Result<()> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,450 @@
+//! What a local tree keeps open between requests: nobody's rights, nobody's space, and nothing that is in the way.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use curt_vfs::{
+    Access, Attributes, Caller, CreateMode, Error, Fetch, Fetched, FileCaching, LocalOptions, LocalVfs,
+    NodeHandle, SetAttributes, Stability, Vfs, Waits,
+};
+use rustix::io::Errno;
+
+use crate::trees::{OTHER, OWNER, Place, ROOT, Tree, all, disk, errno, is_root, tmpfs};
+
+/// As fdinfo shows it.
+const O_PATH: u32 = 0o10_000_000;
+
+/// How long a descriptor may stay that is in nobody's use, and more.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Tries a claim on each kind of local tree, on all of them at once: some wait for what takes seconds.
+fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
+    let trees = all();
+    std::thread::scope(|scope| {
+        let local = trees.iter().filter_map(|tree| Some((tree, tree.place.as_ref()?)));
+        let claim = &claim;
+        let tried: Vec<_> = local
+            .map(|(tree, place)| (tree.name, scope.spawn(|| claim(tree, &place.served))))
+            .collect();
+        for (name, thread) in tried {
+            assert!(thread.join().is_ok(), "on {name}");
+        }
+    });
+}
+
+/// How this process has an object open for I/O: once for each descriptor, whether it can be written to.
+fn descriptors(of: &Attributes) -> Vec<bool> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    let opened = entries.filter_map(|entry| {
+        let number = entry.ok()?.file_name();
+        let status = std::fs::metadata(Path::new("/proc/self/fd").join(&number)).ok()?;
+        if (status.dev(), status.ino()) != (of.fsid, of.fileid) {
+            return None;
+        }
+        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(&number)).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
+        (flags & O_PATH == 0).then_some(flags & 3 != 0)
+    });
+    let mut opened: Vec<bool> = opened.collect();
+    opened.sort_unstable();
+    opened
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} never came true");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Does something past the tree, as root: this thread works as the last caller until it has another.
+fn past<T>(tree: &Tree, work: impl FnOnce() -> T) -> T {
+    assert!(tree.vfs.lookup(&ROOT, &tree.root(), b".").value.is_ok());
+    work()
+}
+
+fn read(tree: &Tree, caller: &Caller<'_>, handle: &NodeHandle) -> Result<Vec<u8>, Error> {
+    let mut data = Vec::new();
+    let read = tree.vfs.read(caller, handle, 0, 100, &mut data);
+    read.value.map(|_| data)
+}
+
+/// A file of [`OWNER`]'s that is open to read and, if that is asked for, to write.
+fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Attributes) {
+    let node = tree.file(&tree.root(), name, 0o644);
+    let written = tree
+        .vfs
+        .write(&OWNER, &node.handle, 0, b"content", Stability::FileSync);
+    written.value.unwrap();
+    if !write {
+        tree.vfs.release_all();
+    }
+    assert_eq!(read(tree, &OWNER, &node.handle).unwrap(), b"content");
+    let open = descriptors(&node.attributes);
+    assert_eq!(open, if write { vec![false, true] } else { vec![false] });
+    (node.handle, node.attributes)
+}
+
+#[test]
+fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
+    on_disk(|tree, _| {
+        let (vfs, root) = (&tree.vfs, tree.root());
+        let mut number = 0;
+        let mut closes = |what: &str, change: &dyn Fn(&str, &NodeHandle)| {
+            number += 1;
+            let name = format!("file{number}");
+            let (handle, known) = opened(tree, &name, true);
+            change(&name, &handle);
+            assert_eq!(descriptors(&known), [false; 0], "{what}");
+        };
+        closes("remove", &|name, _| {
+            vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap()
+        });
+        closes("remove of one name of two", &|name, handle| {
+            vfs.link(&ROOT, handle, &root, b"second").directory.value.unwrap();
+            vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap();
+        });
+        closes("rename over it", &|name, _| {
+            tree.file(&root, "other", 0o644);
+            vfs.rename(&ROOT, &root, b"other", &root, name.as_bytes())
+                .value
+                .unwrap();
+        });
+        let set = |set: SetAttributes| {
+            move |_: &str, handle: &NodeHandle| tree.set(&ROOT, handle, &set).value.unwrap()
+        };
+        closes("chmod", &set(SetAttributes::with_mode(0o600)));
+        closes(
+            "chown",
+            &set(SetAttributes {
+                uid: Some(OTHER.uid),
+                ..SetAttributes::default()
+            }),
+        );
+        closes(
+            "chgrp",
+            &set(SetAttributes {
+                gid: Some(OTHER.gid),
+                ..SetAttributes::default()
+            }),
+        );
+        closes(
+            "truncate",
+            &set(SetAttributes {
+                size: Some(3),
+                ..SetAttributes::default()
+            }),
+        );
+        closes("the end of an export", &|_, _| vfs.release_all());
+        // And what is none of these leaves it open.
+        let (handle, known) = opened(tree, "stays", true);
+        vfs.rename(&ROOT, &root, b"stays", &root, b"moved").value.unwrap();
+        let _answered = vfs.access(&OWNER, &handle, Access::READ);
+        assert_eq!(descriptors(&known), [false, true]);
+    });
+}
+
+#[test]
+fn idle_descriptors_close_by_themselves_and_those_to_write_first() {
+    on_disk(|tree, _| {
+        let (_, known) = opened(tree, "file", true);
+        let begun = Instant::now();
+        eventually("the writer is closed", || descriptors(&known) == [false]);
+        let writer = begun.elapsed();
+        eventually("the reader is closed", || descriptors(&known).is_empty());
+        assert!(begun.elapsed() > writer);
+        assert!(
+            writer >= Duration::from_millis(200),
+            "it is kept for some time: {writer:?}"
+        );
+    });
+}
+
+/// A file that was just copied can be executed: at once where its mode was set afterwards, else half a second later.
+#[test]
+fn what_was_written_can_be_executed() {
+    if !is_root() {
+        return;
+    }
+    // The temporary directory of the machine may forbid executing, as /dev/shm often does.
+    let tree = crate::trees::local("disk by handle", disk(), curt_vfs::HandleChoice::Kernel);
+    let place = tree.place.as_ref().unwrap();
+    std::fs::set_permissions(place.served.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = tree.file(&tree.root(), "program", 0o644).handle;
+            let program = std::fs::read("/bin/true").unwrap();
+            let path = place.served.join("program");
+            let execute = || std::process::Command::new(&path).status().map(|status| status.success());
+            let busy = |result: &std::io::Result<bool>| {
+                matches!(result, Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy)
+            };
+            tree.write(&OWNER, &file, 0, &program).unwrap();
+            tree.set(&ROOT, &file, &SetAttributes::with_mode(0o755)).value.unwrap();
+            // Another test's new process may have inherited the descriptor for a moment.
+            let mut last = execute();
+            for _ in 0..100 {
+                if !busy(&last) {
+                    break;
+                }
+                last = execute();
+            }
+            assert_eq!(last.ok(), Some(true));
+            tree.write(&OWNER, &file, 0, &program[..1]).unwrap();
+            assert!(busy(&execute()), "it is open to write");
+            eventually("nobody writes it", || !busy(&execute()));
+            assert_eq!(execute().ok(), Some(true), "what watches for errors is in nobody's way");
+        });
+    });
+}
+
+#[test]
+fn a_right_that_others_take_back_is_gone_with_the_next_request() {
+    on_disk(|tree, served| {
+        let (handle, _) = opened(tree, "file", true);
+        assert_eq!(read(tree, &OTHER, &handle).unwrap(), b"content");
+        past(tree, || {
+            std::fs::set_permissions(served.join("file"), PermissionsExt::from_mode(0o000))
+        })
+        .unwrap();
+        assert_eq!(errno(read(tree, &OTHER, &handle)), Some(Errno::ACCESS));
+        assert_eq!(
+            read(tree, &OWNER, &handle).unwrap(),
+            b"content",
+            "its owner may have opened it before"
+        );
+        assert_eq!(tree.write(&OWNER, &handle, 0, b"C"), Ok(1));
+        past(tree, || {
+            std::os::unix::fs::chown(served.join("file"), Some(OTHER.uid), None)
+        })
+        .unwrap();
+        assert_eq!(errno(tree.write(&OWNER, &handle, 0, b"D")), Some(Errno::ACCESS));
+        assert_eq!(errno(read(tree, &OWNER, &handle)), Some(Errno::ACCESS));
+        assert_eq!(read(tree, &OTHER, &handle).unwrap(), b"Content");
+    });
+}
+
+#[test]
+fn what_others_remove_is_stale_and_its_space_is_given_back() {
+    on_disk(|tree, served| {
+        let (handle, known) = opened(tree, "file", true);
+        past(tree, || std::fs::remove_file(served.join("file"))).unwrap();
+        assert_eq!(errno(read(tree, &OWNER, &handle)), Some(Errno::STALE));
+        assert_eq!(descriptors(&known), [false; 0]);
+        let (handle, known) = opened(tree, "second", true);
+        past(tree, || std::fs::remove_file(served.join("second"))).unwrap();
+        assert_eq!(errno(tree.write(&OWNER, &handle, 0, b"x")), Some(Errno::STALE));
+        assert_eq!(descriptors(&known), [false; 0]);
+        // Nobody asks for this one any more.
+        let (_, known) = opened(tree, "third", false);
+        past(tree, || std::fs::remove_file(served.join("third"))).unwrap();
+        eventually("it is closed", || descriptors(&known).is_empty());
+    });
+}
+
+/// A name that leads to another file of the same inode number is never taken for the old one.
+#[test]
+fn a_name_that_is_made_anew_leads_to_the_new_file() {
+    on_disk(|tree, served| {
+        let path = served.join("name");
+        let mut earlier = std::collections::HashSet::new();
+        for round in 0..300_u32 {
+            let mut new = None;
+            past(tree, || std::fs::write(&path, round.to_be_bytes())).unwrap();
+            // Twice: the second may come from what the first remembered.
+            for _ in 0..2 {
+                let found = tree.vfs.lookup(&OWNER, &tree.root(), b"name").value.unwrap();
+                assert_eq!(found.attributes.fileid, std::fs::metadata(&path).unwrap().ino());
+                assert_eq!(read(tree, &ROOT, &found.handle).unwrap(), round.to_be_bytes());
+                assert!(
+                    !earlier.contains(&found.handle),
+                    "the handle of a file that is gone"
+                );
+                new = Some(found.handle);
+            }
+            past(tree, || std::fs::remove_file(&path)).unwrap();
+            earlier.extend(new);
+            assert_eq!(
+                errno(tree.vfs.lookup(&OWNER, &tree.root(), b"name").value.map(|_| ())),
+                Some(Errno::NOENT)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_remembered_name_is_looked_at_each_time() {
+    on_disk(|tree, served| {
+        let path = served.join("name");
+        past(tree, || std::fs::write(&path, b"old")).unwrap();
+        let old_enough = || {
+            std::fs::metadata(&path)
+                .unwrap()
+                .modified()
+                .unwrap()
+                .elapsed()
+                .unwrap_or_default()
+        };
+        eventually("the file is old enough to be remembered", || {
+            old_enough() > Duration::from_millis(30)
+        });
+        let look_up = |caller: &Caller<'_>| tree.vfs.lookup(caller, &tree.root(), b"name").value;
+        let first = look_up(&OTHER).unwrap();
+        past(tree, || std::fs::write(&path, b"longer")).unwrap();
+        let second = look_up(&OTHER).unwrap();
+        assert_eq!((second.handle, second.attributes.size), (first.handle, 6));
+        // Who may not search the directory any more finds nothing in it.
+        past(tree, || {
+            std::fs::set_permissions(served, PermissionsExt::from_mode(0o700))
+        })
+        .unwrap();
+        assert_eq!(errno(look_up(&OTHER)), Some(Errno::ACCESS));
+        assert!(look_up(&ROOT).is_ok());
+        past(tree, || std::fs::rename(&path, served.join("moved"))).unwrap();
+        past(tree, || std::fs::write(&path, b"another")).unwrap();
+        assert_ne!(look_up(&ROOT).unwrap().handle, first.handle);
+    });
+}
+
+#[test]
+fn a_verdict_holds_only_for_the_file_as_it_was() {
+    on_disk(|tree, served| {
+        let (handle, _) = opened(tree, "file", false);
+        let all = Access::READ.with(Access::MODIFY).with(Access::EXTEND);
+        let ask = |caller: &Caller<'_>| tree.vfs.access(caller, &handle, all).value.unwrap();
+        let path = served.join("file");
+        for (mode, other) in [(0o644, Access::READ), (0o600, Access::default()), (0o666, all)] {
+            past(tree, || {
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
+            })
+            .unwrap();
+            let past = || {
+                let status = std::fs::metadata(&path).unwrap();
+                let changed = Duration::new(
+                    u64::try_from(status.ctime()).unwrap(),
+                    u32::try_from(status.ctime_nsec()).unwrap(),
+                );
+                let now = std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .unwrap();
+                now.saturating_sub(changed) > Duration::from_millis(30)
+            };
+            for _ in 0..2 {
+                assert_eq!((ask(&OTHER), ask(&OWNER)), (other, all), "{mode:o}");
+                eventually("verdicts may be kept", past);
+            }
+            assert_eq!((ask(&OTHER), ask(&OWNER)), (other, all), "{mode:o}, remembered");
+        }
+    });
+}
+
+/// LINK and REMOVE change the file's own times: none of that shows between the attributes before and after a WRITE.
+#[test]
+fn names_that_come_and_go_do_not_show_in_a_write() {
+    on_disk(|tree, _| {
+        let root = tree.root();
+        let file = tree.file(&root, "file", 0o644).handle;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..300 {
+                    let name = format!("link{round}");
+                    tree.vfs
+                        .link(&ROOT, &file, &root, name.as_bytes())
+                        .directory
+                        .value
+                        .unwrap();
+                    let moved = format!("moved{round}");
+                    tree.vfs
+                        .rename(&ROOT, &root, name.as_bytes(), &root, moved.as_bytes())
+                        .value
+                        .unwrap();
+                    tree.vfs.remove(&ROOT, &root, moved.as_bytes()).value.unwrap();
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            while !done.load(Ordering::SeqCst) {
+                let changed = tree.vfs.write(&OWNER, &file, 0, b"data", Stability::Unstable);
+                changed.value.unwrap();
+                let after = changed.after.unwrap();
+                // A write sets both alike, a name alone the one.
+                assert_eq!(after.ctime, after.mtime);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(tmpfs(), curt_vfs::HandleChoice::Kernel);
+    let options = LocalOptions {
+        files: FileCaching::Off,
+        ..LocalOptions::default()
+    };
+    let vfs = LocalVfs::open(&place.served, &options).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let made = vfs.create(
+                &ROOT,
+                &vfs.root(),
+                b"file",
+                CreateMode::Guarded(&SetAttributes::with_mode(0o600)),
+            );
+            let node = made.value.unwrap().node;
+            for _ in 0..3 {
+                let written = vfs.write(&ROOT, &node.handle, 0, b"x", Stability::FileSync);
+                written.value.unwrap();
+                assert_eq!(descriptors(&node.attributes), [false; 0]);
+            }
+            let counters = vfs.file_cache().unwrap();
+            assert_eq!(
+                (
+                    counters.hits,
+                    counters.misses,
+                    counters.uncached,
+                    counters.entries
+                ),
+                (0, 3, 3, 0)
+            );
+        });
+    });
+}
+
+#[test]
+fn a_tree_says_what_may_have_to_be_waited_for() {
+    on_disk(|tree, served| {
+        let in_memory = served.starts_with(tmpfs());
+        let waits = if in_memory { Waits::Never } else { Waits::Data };
+        assert_eq!(tree.vfs.waits(), waits);
+        let (handle, _) = opened(tree, "file", true);
+        assert!(tree.vfs.at_hand(&handle) && !tree.vfs.may_wait_to_write(&handle));
+        tree.vfs.release_all();
+        assert_eq!(tree.vfs.at_hand(&handle), in_memory);
+        assert_eq!(tree.vfs.may_wait_to_write(&handle), !in_memory);
+        let how = Fetch {
+            pieces: false,
+            wait: false,
+        };
+        let answer = tree.vfs.fetch(&OWNER, &handle, (0, 100), how, &mut Vec::new());
+        assert_eq!(answer.is_some(), in_memory, "opening it may wait");
+        let by_table = tree.name.ends_with("table");
+        let found = tree.vfs.lookup_at_hand(&OWNER, &tree.root(), b"file");
+        assert_eq!(
+            found.is_some(),
+            !by_table,
+            "a name that was just used is known to the kernel"
+        );
+        let Some(found) = found else { return };
+        assert_eq!(found.value.unwrap().handle, handle);
+        let answer = tree.vfs.fetch(&OWNER, &handle, (0, 100), how, &mut Vec::new());
+        let fetched = answer.expect("it was just looked up").value.unwrap();
+        assert!(matches!(fetched, Fetched::Copied(read) if read.count == 7));
+    });
+}
