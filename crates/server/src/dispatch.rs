@@ -6,7 +6,9 @@ use std::sync::Arc;
 use curt_proto::{mount3, nfs3};
 use curt_rpc::message::{Call, Versions};
 use curt_rpc::server::{CallFailure, Context, Service};
+use curt_trace::stages::{self, StageTimes};
 use curt_trace::{ServerCounter, ServerCounters};
+use curt_vfs::FileCacheCounters;
 
 use crate::exports::{Difference, ExportDefinition, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
@@ -136,6 +138,24 @@ impl NfsService {
         all
     }
 
+    /// What the file caches of all exports counted, together; none where nothing keeps files open.
+    #[must_use]
+    pub fn file_cache(&self) -> Option<FileCacheCounters> {
+        let exports = self.exports.current();
+        let counters = exports.iter().filter_map(|export| export.vfs.file_cache());
+        counters.reduce(|one, other| one.and(&other))
+    }
+
+    /// The paths of what is exported now.
+    #[must_use]
+    pub fn export_paths(&self) -> Vec<String> {
+        let exports = self.exports.current();
+        exports
+            .iter()
+            .map(|export| export.path().escape_ascii().to_string())
+            .collect()
+    }
+
     fn nfs(
         &self,
         call: &Call<'_>,
@@ -152,6 +172,7 @@ impl NfsService {
         let procedure =
             nfs3::Procedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
         self.counters.procedures.count(call.procedure);
+        stages::tell_procedure(call.procedure);
         let execute = |context: &mut Context<'_>, reply: &mut Vec<u8>| {
             let start = reply.len();
             let mut request = Request {
@@ -222,6 +243,10 @@ impl Service for NfsService {
             }
         }
         outcome
+    }
+
+    fn stages(&self) -> Option<Arc<StageTimes>> {
+        Some(Arc::clone(&self.counters.stages))
     }
 }
 

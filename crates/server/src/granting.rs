@@ -8,6 +8,7 @@ use curt_proto::nfs3::{FileHandle, Status};
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
 use curt_trace::ServerCounter;
+use curt_trace::stages::{self, Stage};
 
 use crate::exports::{Decided, Export, ExportRules, Managed, subtree};
 use crate::file_handle::Signed;
@@ -21,6 +22,7 @@ pub(crate) const NAMES_TIME: Duration = Duration::from_secs(5);
 impl<'r, 'c> Request<'r, 'c> {
     /// What a handle stands for, for this caller.
     pub(crate) fn resolve(&mut self, handle: &FileHandle) -> Result<Target<'r>, Refusal> {
+        let _stage = stages::enter(Stage::Handle, "handle");
         let who = self.who()?;
         let grants = self.remembered();
         // Before anything that is decided under it.
@@ -83,6 +85,7 @@ impl<'r, 'c> Request<'r, 'c> {
     /// Checks what no memory can tell.
     fn checked(&self, grant: Arc<Grant>) -> Result<Target<'r>, Refusal> {
         if grant.rules.subtree_check {
+            let _stage = stages::enter(Stage::Permission, "subtree");
             let Signed { node, parent, .. } = &grant.signed;
             let (tree, places) = (&*grant.export.vfs, &grant.export.places);
             subtree::check((tree, places), &grant.identity.caller(), node, parent.as_ref())?;
@@ -97,6 +100,7 @@ impl<'r, 'c> Request<'r, 'c> {
         signed: &Signed,
         who: &Who,
     ) -> Result<(Arc<Export>, ExportRules), Refusal> {
+        let _stage = stages::enter(Stage::Export, "export");
         let service = self.service;
         let (exports, counters) = (&service.exports, &service.counters);
         let of = (signed.export, signed.file_system);
@@ -131,6 +135,7 @@ impl<'r, 'c> Request<'r, 'c> {
 
     /// Who the caller is by an export's rules.
     fn identify(&mut self, generation: u64, rules: &ExportRules, who: Who) -> Result<Arc<Identity>, Refusal> {
+        let _stage = stages::enter(Stage::Identity, "identity");
         let counters = &self.service.counters;
         let known = self
             .remembered()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use curt_proto::nfs3::{Fattr, FileHandle, Status, WccAttributes, WccData, WriteVerifier};
 use curt_rpc::auth::Auth;
 use curt_rpc::server::{CallFailure, Context};
+use curt_trace::stages::{self, Stage};
 use curt_vfs::{Attributes, Caller, Error, FileKind, Node, NodeHandle, Vfs, Waits, WccBefore};
 use rustix::io::Errno;
 
@@ -101,7 +102,9 @@ impl<'r> Target<'r> {
 }
 
 impl Target<'_> {
+    /// The tree that it is in; whoever asks for it works on it next.
     pub(crate) fn vfs(&self) -> &dyn Vfs {
+        stages::proceed(Stage::FileSystem);
         &*self.grant.export.vfs
     }
 

@@ -6,13 +6,14 @@
 //! [subtract](Snapshot::since), and a snapshot serialises as a map from name to number, so that a table printed in one
 //! run can be laid beside another's.
 //!
-//! This crate knows no protocol and no clock; it must stay usable from every other one.
+//! This crate knows no protocol, and no clock outside of [`stages`]; it must stay usable from every other one.
 
 mod counters;
 
 pub mod client;
 pub mod procedures;
 pub mod server;
+pub mod stages;
 
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
 pub use counters::{Counter, Counters, Snapshot, Unit};

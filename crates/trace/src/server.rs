@@ -1,9 +1,12 @@
 //! The server's counters: requests, bytes, errors, connections.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Snapshot, counter_table};
 use crate::procedures::{ProcedureCalls, Procedures};
+use crate::stages::StageTimes;
 
 counter_table! {
     /// One row for each thing a server does that is worth telling its operator.
@@ -46,6 +49,8 @@ pub struct ServerCounters {
     pub events: Counters<ServerCounter>,
     /// Calls received, per procedure.
     pub procedures: Procedures,
+    /// Where their time went.
+    pub stages: Arc<StageTimes>,
 }
 
 impl ServerCounters {

@@ -28,6 +28,8 @@ use std::{
     time::Instant,
 };
 
+use curt_trace::stages::StageTimes;
+
 pub use bounds::{CALL_HEADER_MAX, ProgramBounds, RecordBounds};
 pub use context::Context;
 pub use limits::{Limit, Limits, UNSENT_PROGRESS_MIN};
@@ -58,6 +60,11 @@ pub trait Service: Send + Sync {
         context: &mut Context<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure>;
+
+    /// Where it wants to know where the time of its calls goes, if it does. Asked once, when a server is made.
+    fn stages(&self) -> Option<Arc<StageTimes>> {
+        None
+    }
 }
 
 /// Why a call has no results; becomes the reply's status (RFC 5531 section 9).
@@ -102,6 +109,7 @@ impl Server {
         let parking = Parking::new(listeners, &stop, Arc::new(Pool::new(POOL_MAX)))?;
         let crew = Arc::new(Crew::new(limits.threads.max(1), limits.threads_per_client.max(1)));
         let hall = Hall {
+            stages: service.stages().unwrap_or_default(),
             service,
             limits,
             parking,

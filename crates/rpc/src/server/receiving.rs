@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_trace::stages::{self, Stage};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
@@ -17,7 +18,12 @@ use rustix::{
 use super::{
     connection::{Connection, Sent},
     crew::Pressure,
+<<<<<<< ours
     serve::{Hall, Job},
+=======
+    parking::IDLE_MAX,
+    serve::Hall,
+>>>>>>> theirs
 };
 use crate::inbox::Inbox;
 
@@ -113,11 +119,24 @@ impl Hall {
         connection.lingering.store(true, Ordering::SeqCst);
         let received = if self.stopping.load(Ordering::SeqCst) {
             Received::End
+        } else if self.stages.is_due() {
+            self.receive_measured(connection, inbox)
         } else {
             receive_now(connection, inbox, RecvFlags::empty())
         };
         // Relaxed: who still sees it set ends a connection that is about to see for itself that the server stops.
         connection.lingering.store(false, Ordering::Relaxed);
+        received
+    }
+
+    /// Waits apart from the receive: only what is work is measured.
+    fn receive_measured(&self, connection: &Connection, inbox: &mut Inbox) -> Received {
+        if !wait(connection, PollFlags::IN, IDLE_MAX) {
+            return Received::Nothing;
+        }
+        stages::begin(&self.stages);
+        let received = receive_now(connection, inbox, RecvFlags::DONTWAIT);
+        stages::proceed(Stage::Decode);
         received
     }
 

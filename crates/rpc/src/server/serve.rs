@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use curt_trace::stages::{self, StageTimes};
+
 use super::{
     CallFailure, Context, Limits, Service,
     connection::{Connection, Reading, Sent},
@@ -40,6 +42,7 @@ const KEPT_MAX: usize = 256 << 10;
 /// What all serving threads share.
 pub(super) struct Hall {
     pub(super) service: Arc<dyn Service>,
+    pub(super) stages: Arc<StageTimes>,
     pub(super) limits: Limits,
     pub(super) parking: Parking,
     pub(super) crew: Arc<Crew<Job>>,
@@ -167,7 +170,7 @@ impl Hall {
         if own.batch.is_empty() {
             return Sent::All;
         }
-        let sent = connection.send([&own.batch, &[]], &self.limits);
+        let sent = stages::finish(&self.stages, || connection.send([&own.batch, &[]], &self.limits));
         own.batch.clear();
         sent
     }
@@ -217,12 +220,17 @@ impl Hall {
             return After::HandedOver;
         }
         if let Some(piece) = &piece {
-            self.send_with_file(connection, [&own.batch, &own.reply], piece);
+            stages::finish(&self.stages, || {
+                self.send_with_file(connection, [&own.batch, &own.reply], piece)
+            });
             own.batch.clear();
         } else if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
             own.batch.extend_from_slice(&own.reply);
+            stages::suspend();
         } else {
-            connection.send([&own.batch, &own.reply], &self.limits);
+            stages::finish(&self.stages, || {
+                connection.send([&own.batch, &own.reply], &self.limits)
+            });
             own.batch.clear();
         }
         match reclaimed.flatten() {
@@ -269,10 +277,10 @@ impl Hall {
 
     /// Sends a reply from a thread that does not read the connection, and does not wait for the client to take it.
     fn answer_late(&self, connection: &Connection, reply: &[u8], piece: Option<&(usize, FilePiece)>) {
-        let sent = match piece {
+        let sent = stages::finish(&self.stages, || match piece {
             Some(piece) => self.send_with_file(connection, [&[], reply], piece),
             None => connection.send([reply, &[]], &self.limits),
-        };
+        });
         // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this call left unsent.
         let last = connection.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
         if sent == Sent::Waits {

@@ -8,6 +8,7 @@ use curt_proto::nfs3::{
     Cookie, CookieVerifier, DATA_MAX, Fattr, FileHandle, Full, ListingEncoder, Outcome, Status,
 };
 use curt_rpc::server::CallFailure;
+use curt_trace::stages::{self, Stage};
 use curt_vfs::{Entry, Visit, Wanted};
 use curt_xdr::Encode;
 
@@ -77,15 +78,19 @@ fn list(
     let Ok(mut encoder) = begun else {
         return Err(Status::Toosmall);
     };
-    let mut visit = |entry: &Entry<'_>| match push(directory, entry, &mut encoder) {
-        Ok(()) => Visit::Continue,
-        Err(Full) => Visit::Stop,
+    let mut visit = |entry: &Entry<'_>| {
+        let _stage = stages::enter(Stage::Encode, "entry");
+        match push(directory, entry, &mut encoder) {
+            Ok(()) => Visit::Continue,
+            Err(Full) => Visit::Stop,
+        }
     };
     let (caller, node) = (directory.caller(), &directory.node);
     let (cookie, wanted) = (listing.cookie.0, listing.wanted);
     let answer = directory
         .vfs()
         .read_directory(&caller, node, cookie, wanted, &mut visit);
+    stages::proceed(Stage::Encode);
     let eof = answer.value.map_err(status::of_error)?;
     if encoder.entries() == 0 && !eof {
         return Err(Status::Toosmall);

@@ -33,6 +33,7 @@ mod write;
 
 use curt_proto::nfs3::{Created, Outcome, Procedure, Status, WccData};
 use curt_rpc::server::CallFailure;
+use curt_trace::stages::{self, Stage};
 use curt_vfs::Changed;
 use curt_xdr::{Decode, Encode, decode_all};
 
@@ -81,6 +82,7 @@ fn finish<T: Encode, F: Encode + Default>(
     result: Result<Outcome<T, F>, Refusal>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
+    stages::proceed(Stage::Encode);
     match result {
         Ok(outcome) => outcome.encode(reply),
         Err(Refusal::Status(status)) => Outcome::<T, F>::Failed(status, F::default()).encode(reply),

@@ -5,6 +5,7 @@
 use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
 use curt_rpc::server::{CallFailure, FilePiece};
 use curt_trace::ServerCounter;
+use curt_trace::stages::{self, Stage};
 use curt_vfs::{Fetch, Fetched, Outcome as Answer, Piece};
 use curt_xdr::{Encode, Opaque, put_padding};
 
@@ -68,6 +69,7 @@ fn finish_read(
     (start, offset): (usize, u64),
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
+    stages::proceed(Stage::Encode);
     let attributes = target.post_op(answer.attributes);
     let (read, piece) = match answer.value {
         Ok(Fetched::Copied(read)) => (read, None),

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgroups};
@@ -91,6 +92,7 @@ impl Identity {
             if applied.as_ref().is_some_and(|applied| applied.is(caller)) {
                 return Ok(());
             }
+            let _stage = stages::enter(Stage::Identity, "assume");
             let result = switch(applied.as_ref(), caller);
             if let Err(errno) = &result {
                 tracing::error!(uid = caller.uid, gid = caller.gid, %errno, "cannot work as this user");

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
@@ -170,6 +171,7 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
             (all.with(*right), rights | needed)
         });
     // Mostly everything is allowed, and one question answers that.
+    let _stage = stages::enter(Stage::Permission, "access");
     if rights == 0 || check_access(fd, rights).is_ok() {
         return all;
     }

@@ -49,6 +49,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -138,6 +139,7 @@ impl LocalVfs {
         if let Some(held) = self.kept.objects.find(handle) {
             return Ok(held);
         }
+        let _stage = stages::enter(Stage::Open, "open_by_handle");
         let open = || {
             self.handles
                 .open(self.identity, self.root.as_fd(), &self.root_handle, handle)
@@ -386,7 +388,11 @@ impl LocalVfs {
 
 /// What fstat(2) tells; an object that has no name left is stale.
 fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
-    let attributes = stat::attributes(&rustix::fs::fstat(fd)?);
+    let status = {
+        let _stage = stages::enter(Stage::FileSystem, "fstat");
+        rustix::fs::fstat(fd)?
+    };
+    let attributes = stat::attributes(&status);
     if attributes.nlink == 0 {
         Err(Error::STALE)
     } else {

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -46,6 +47,7 @@ impl LocalVfs {
         handle: &NodeHandle,
         purpose: Purpose,
     ) -> Result<Opened, NotOpened> {
+        let _stage = stages::enter(Stage::Open, "open_file");
         match self.kept.files.find(handle, purpose, caller) {
             Found::Open(file) => self.use_open(caller, handle, purpose, file),
             Found::Missing(ticket) => self.open_anew(caller, handle, purpose, ticket),
@@ -62,13 +64,16 @@ impl LocalVfs {
         match self.pace.waits {
             Waits::Never => Some(self.open_file(caller, handle, purpose)),
             Waits::Always => None,
-            Waits::Data => match self.kept.files.find(handle, purpose, caller) {
-                Found::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
-                Found::Missing(ticket) if self.is_at_hand(handle) => {
-                    Some(self.open_anew(caller, handle, purpose, ticket))
+            Waits::Data => {
+                let _stage = stages::enter(Stage::Open, "open_file");
+                match self.kept.files.find(handle, purpose, caller) {
+                    Found::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
+                    Found::Missing(ticket) if self.is_at_hand(handle) => {
+                        Some(self.open_anew(caller, handle, purpose, ticket))
+                    }
+                    Found::Missing(_) => None,
                 }
-                Found::Missing(_) => None,
-            },
+            }
         }
     }
 
@@ -195,6 +200,7 @@ impl LocalVfs {
         attributes: &Attributes,
         purpose: Purpose,
     ) -> Result<(), Error> {
+        let _stage = stages::enter(Stage::Permission, "access");
         let right = match purpose {
             Purpose::Read => libc::R_OK,
             Purpose::Write => libc::W_OK,

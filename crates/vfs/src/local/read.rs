@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use curt_trace::stages::{self, Stage};
 use rustix::io::Errno;
 
 use super::LocalVfs;
@@ -133,6 +134,7 @@ impl LocalVfs {
         }
         let wanted = usize::try_from(span.count).map_err(|_| Errno::INVAL)?;
         let start = data.len();
+        let _stage = stages::enter(Stage::FileSystem, "preadv2");
         match read_append_cached(file, span.offset, wanted, data) {
             Ok(got) if got == wanted => Ok(Some(Fetched::Copied(Read {
                 count: span.count,
@@ -196,6 +198,7 @@ fn read_open(
         return Ok(Read { count: 0, end: true });
     }
     let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    let _stage = stages::enter(Stage::FileSystem, "pread");
     let got = read_append(file, offset, wanted, data)?;
     let end = got < wanted || offset + got as u64 == size;
     Ok(Read {

@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
@@ -68,6 +69,7 @@ pub(super) struct Status {
 pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Status, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let _stage = stages::enter(Stage::FileSystem, "statx");
     let found = rustix::fs::statx(fd, name, flags, wanted)?;
     let known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
     Ok(Status {

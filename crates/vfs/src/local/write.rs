@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -184,6 +185,7 @@ fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Er
     {
         return Err(Errno::FBIG);
     }
+    let _stage = stages::enter(Stage::FileSystem, "pwrite");
     let mut written = 0;
     while written < data.len() {
         match rustix::io::pwrite(file, &data[written..], offset + written as u64) {

@@ -1,0 +1,61 @@
+//! Where a request's time goes in a server: from its last bytes to the last byte of its reply, stage by stage.
+//!
+//! At any moment a request is in exactly one stage, so its stages add up to all of its time. A thread measures one request at a
+//! time: it [begins](begin), [goes on](proceed) to the next stage, [enters](enter) stages inside others, and [ends](finish).
+//! While nothing is measured, each of these is a look at a flag of the thread, and whether a request is to be measured is one
+//! relaxed load and a branch ([`StageTimes::is_due`]). This module reads a clock; nothing else in this crate does.
+
+mod graph;
+mod running;
+mod times;
+
+pub use graph::{Graph, Span};
+pub use running::{Entered, begin, enter, finish, is_measured, proceed, suspend, tell_procedure};
+pub use times::{Percentiles, ProcedureTimes, StageReport, StageTimes};
+
+macro_rules! stages {
+    ($($variant:ident $name:literal $meaning:literal;)*) => {
+        /// A part of what a server does for a request.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Stage {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Stage {
+            /// All of them, in the order in which a request passes them.
+            pub const ALL: [Self; 10] = [$(Self::$variant),*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// What it is.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning),* }
+            }
+        }
+    };
+}
+
+stages! {
+    Receive "receive" "The system call that takes the request from the socket; waiting for it is not counted.";
+    Decode "decode" "The record, the call's header and the procedure's arguments.";
+    Handle "handle" "What the file handle stands for: the connection's token, or the signature.";
+    Export "export" "Which export it is of, and what its rules allow the client.";
+    Identity "identity" "Who asks, by the export's rules, with all groups.";
+    Permission "permission" "Whether the caller may.";
+    Open "open" "A descriptor of the file: from the file cache, or opened.";
+    FileSystem "file_system" "The operation's own system calls.";
+    Encode "encode" "The reply.";
+    Send "send" "The system call that gives the reply to the socket.";
+}
+
+impl Stage {
+    /// Its place in [`Stage::ALL`].
+    const fn index(self) -> usize {
+        self as usize
+    }
+}

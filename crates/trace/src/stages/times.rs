@@ -1,0 +1,267 @@
+//! What was measured of all requests: a histogram for each procedure and stage.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::Stage;
+use super::graph::Graph;
+use super::running::{Running, is_next};
+use crate::procedures::PROCEDURES;
+
+/// The longest time that is told apart, in nanoseconds: a minute.
+const LONGEST: u64 = 60_000_000_000;
+/// Significant decimal digits that are kept of a time.
+const DIGITS: u8 = 2;
+
+/// Stage times of one server.
+#[derive(Default)]
+pub struct StageTimes {
+    /// One request of so many is measured; 0: none.
+    every: AtomicU32,
+    /// The same, or 1 while somebody waits for a graph.
+    in_force: AtomicU32,
+    procedures: [Mutex<Option<Box<Procedure>>>; PROCEDURES.len()],
+    wanted: Mutex<Wanted>,
+    drawn: Condvar,
+}
+
+/// The graph that somebody waits for.
+#[derive(Default)]
+struct Wanted {
+    /// How many wait.
+    waiting: usize,
+    procedure: u32,
+    graph: Option<Graph>,
+}
+
+struct Procedure {
+    total: Histogram<u32>,
+    stages: [Option<Histogram<u32>>; Stage::ALL.len()],
+}
+
+/// What is known of a time, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// How many were measured.
+    pub count: u64,
+    /// Half of them took no longer.
+    pub p50_us: f64,
+    /// Of a hundred, 99 took no longer.
+    pub p99_us: f64,
+}
+
+/// A procedure's times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcedureTimes {
+    /// How many requests were measured.
+    pub count: u64,
+    /// All of a request's stages together.
+    pub total: Percentiles,
+    /// Each stage that a request was in, by name. A stage that is skipped where something was remembered has fewer requests.
+    pub stages: BTreeMap<String, Percentiles>,
+}
+
+/// What a server tells of its stages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// One request of so many is measured; 0: none.
+    pub every: u32,
+    /// By name; those of which a request was measured.
+    pub procedures: BTreeMap<String, ProcedureTimes>,
+}
+
+impl StageTimes {
+    /// Measures one request of `every` from now on; 0: none. What was measured stays.
+    pub fn set_every(&self, every: u32) {
+        let wanted = lock(&self.wanted);
+        self.every.store(every, Ordering::Relaxed);
+        self.apply(&wanted);
+    }
+
+    /// While somebody waits for a graph, every request is measured.
+    fn apply(&self, wanted: &Wanted) {
+        let every = self.every.load(Ordering::Relaxed);
+        let now = if wanted.waiting > 0 { 1 } else { every };
+        self.in_force.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether the request that this thread takes next is to be measured.
+    #[inline]
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        // Relaxed: who misses a change for one request sees it for the next.
+        let every = self.in_force.load(Ordering::Relaxed);
+        every != 0 && is_next(every)
+    }
+
+    /// Whether somebody waits for a graph.
+    #[must_use]
+    pub(super) fn wants_graph(&self) -> bool {
+        lock(&self.wanted).waiting > 0
+    }
+
+    /// Forgets what was measured.
+    pub fn clear(&self) {
+        for procedure in &self.procedures {
+            *lock(procedure) = None;
+        }
+    }
+
+    /// Waits until a request of this procedure has been measured, for at most `patience`, and returns what it did.
+    #[must_use]
+    pub fn next_graph(&self, procedure: u32, patience: Duration) -> Option<Graph> {
+        let deadline = Instant::now() + patience;
+        let mut wanted = lock(&self.wanted);
+        // Who asks last is answered; an earlier one waits on, or in vain.
+        wanted.procedure = procedure;
+        wanted.graph = None;
+        wanted.waiting += 1;
+        self.apply(&wanted);
+        while wanted.graph.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.drawn.wait_timeout(wanted, left);
+            wanted = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        wanted.waiting -= 1;
+        self.apply(&wanted);
+        wanted.graph.take()
+    }
+
+    /// A request's graph, for whoever waits for one of that procedure.
+    pub(super) fn offer(&self, procedure: u32, graph: impl FnOnce() -> Graph) {
+        let mut wanted = lock(&self.wanted);
+        if wanted.waiting > 0 && wanted.procedure == procedure && wanted.graph.is_none() {
+            wanted.graph = Some(graph());
+            self.drawn.notify_all();
+        }
+    }
+
+    pub(super) fn record(&self, procedure: u32, running: &Running) {
+        let cell = usize::try_from(procedure)
+            .ok()
+            .and_then(|number| self.procedures.get(number));
+        let Some(cell) = cell else { return };
+        let mut procedure = lock(cell);
+        let procedure = procedure.get_or_insert_with(|| {
+            Box::new(Procedure {
+                total: histogram(),
+                stages: Default::default(),
+            })
+        });
+        let mut total = 0;
+        for (stage, spent) in running.stages() {
+            total += spent;
+            procedure.stages[stage.index()]
+                .get_or_insert_with(histogram)
+                .saturating_record(spent);
+        }
+        procedure.total.saturating_record(total);
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn report(&self) -> StageReport {
+        let mut procedures = BTreeMap::new();
+        for (name, cell) in PROCEDURES.iter().zip(&self.procedures) {
+            let measured = lock(cell);
+            let Some(measured) = &*measured else { continue };
+            let stages = Stage::ALL.iter().zip(&measured.stages);
+            let stages = stages.filter_map(|(stage, histogram)| {
+                Some((stage.name().to_owned(), percentiles(histogram.as_ref()?)))
+            });
+            let times = ProcedureTimes {
+                count: measured.total.len(),
+                total: percentiles(&measured.total),
+                stages: stages.collect(),
+            };
+            procedures.insert((*name).to_owned(), times);
+        }
+        StageReport {
+            every: self.every.load(Ordering::Relaxed),
+            procedures,
+        }
+    }
+}
+
+impl std::fmt::Debug for StageTimes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.report().fmt(f)
+    }
+}
+
+fn histogram() -> Histogram<u32> {
+    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are in hdrhistogram's range")
+}
+
+fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
+    let at = |percent| histogram.value_at_percentile(percent) as f64 / 1000.0;
+    Percentiles {
+        count: histogram.len(),
+        p50_us: at(50.0),
+        p99_us: at(99.0),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whatever panicked meanwhile: numbers are always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::{begin, finish, tell_procedure};
+
+    #[test]
+    fn one_request_of_so_many_is_due_and_none_while_it_is_off() {
+        let times = StageTimes::default();
+        assert!((0..100).all(|_| !times.is_due()));
+        times.set_every(4);
+        assert_eq!((0..100).filter(|_| times.is_due()).count(), 25);
+        times.set_every(0);
+        assert!((0..100).all(|_| !times.is_due()));
+    }
+
+    #[test]
+    fn who_waits_for_a_graph_gets_the_next_of_that_procedure() {
+        let times = StageTimes::default();
+        assert!(times.next_graph(7, Duration::from_millis(1)).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| times.next_graph(7, Duration::from_secs(20)));
+            while !waiting.is_finished() {
+                for procedure in [1, 7] {
+                    // Off, and yet due while somebody waits.
+                    if times.is_due() {
+                        begin(&times);
+                        tell_procedure(procedure);
+                        finish(&times, || ());
+                    }
+                }
+            }
+            let graph = waiting
+                .join()
+                .expect("it waits and returns")
+                .expect("it was measured");
+            let names: Vec<_> = graph.spans.iter().map(|span| span.name.as_str()).collect();
+            assert_eq!(names, ["receive", "send"]);
+        });
+        assert!(!times.wants_graph());
+    }
+
+    #[test]
+    fn a_procedure_beyond_the_table_is_not_recorded() {
+        let times = StageTimes::default();
+        begin(&times);
+        tell_procedure(22);
+        finish(&times, || ());
+        assert_eq!(times.report(), StageReport::default());
+    }
+}
