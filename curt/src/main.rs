@@ -8,6 +8,7 @@ mod logs;
 mod mount;
 mod serve;
 mod stat;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,6 +36,8 @@ enum Command {
     Mount(mount::MountArguments),
     /// Show what mounts did: requests per procedure, what was answered from memory, options in force
     Stat(stat::StatArguments),
+    /// Show what one request does inside a server, as a call graph with times
+    Trace(trace::TraceArguments),
     /// Measure what things cost, in requests and in time
     Bench(bench::BenchArguments),
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Exports(arguments) => exports::run(&arguments),
         Command::Mount(arguments) => mount::run(arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     }

@@ -1,4 +1,6 @@
-//! `curt stat`: what mounts did, in the layout of nfsstat(8), and as JSON.
+//! `curt stat`: what mounts did, in the layout of nfsstat(8), and as JSON; `--server`: what a server did.
+
+mod server;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,13 +9,21 @@ use std::process::ExitCode;
 use curt_mount::control::{self, AskError, MountReport};
 use curt_trace::{ClientSnapshot, Counter as _};
 
+use crate::serve::control::Which;
+
 /// What `curt stat` takes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 if every mount asked for was found, 1 if not.")]
+#[command(after_help = "Exit status: 0 if every mount or server asked for was found, 1 if not.")]
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all mounts of this user
     mount: Option<PathBuf>,
-    /// Print JSON: an array with an object for each mount
+    /// Show a server instead, by its process id or its state directory; without one, the only server of this user
+    #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with = "mount")]
+    server: Option<String>,
+    /// Have the server measure where the time of one request of N goes; 0: of none
+    #[arg(long, value_name = "N", requires = "server")]
+    stages: Option<u32>,
+    /// Print JSON: an array with an object for each mount, or the object of the server
     #[arg(long)]
     json: bool,
     /// Show counters that are zero, too
@@ -23,15 +33,26 @@ pub(crate) struct StatArguments {
 
 /// Prints the figures of the mounts.
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
-    match reports(arguments).and_then(|reports| Ok(render(arguments, &reports)?)) {
+    match answer(arguments) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("curt stat: {error}");
+            eprintln!("curt stat: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn answer(arguments: &StatArguments) -> anyhow::Result<String> {
+    let Some(which) = &arguments.server else {
+        return Ok(render(arguments, &reports(arguments)?)?);
+    };
+    let which = Which::from(which.as_str());
+    match arguments.stages {
+        Some(every) => server::measure(&which, every),
+        None => server::show(&which, arguments.json, arguments.all),
     }
 }
 

@@ -109,6 +109,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, default_value_t = SeccompChoice::On)]
     pub(super) seccomp: SeccompChoice,
 
+    /// Measure where the time of one request of N goes, for 'curt stat --server' [default N: 16; without this: of none]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) stages: Option<u32>,
+
     #[command(flatten)]
     pub(super) limits: LimitArguments,
 

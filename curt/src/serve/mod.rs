@@ -4,6 +4,7 @@
 //! keeps the rights that beginning and ending need; clients are served by threads that have fewer.
 
 mod arguments;
+pub(crate) mod control;
 mod exported;
 mod filter;
 mod inherited;
@@ -64,6 +65,13 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         summary,
         open_to_all,
     } = exported::open(arguments, Arc::clone(&counters))?;
+    counters.stages.set_every(arguments.stages.unwrap_or(0));
+    // Its thread is started before those that may do little: it has to make files.
+    let state = arguments
+        .memory
+        .is_none()
+        .then(|| exported::state_directory(arguments));
+    let _control = control::listen(&service, &counters, state.and_then(Result::ok));
     let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
     let server = Server::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;

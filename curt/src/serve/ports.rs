@@ -8,6 +8,8 @@ use curt_rpc::{
     server::{CallFailure, Context, Service},
 };
 
+use curt_trace::stages::StageTimes;
+
 use super::listeners::Listeners;
 
 /// A service of which each port answers its own programs only.
@@ -47,5 +49,9 @@ impl Service for ByPort {
         } else {
             Err(CallFailure::ProgramUnavailable)
         }
+    }
+
+    fn stages(&self) -> Option<Arc<StageTimes>> {
+        self.service.stages()
     }
 }

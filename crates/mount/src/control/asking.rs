@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::words::{Answer, MountReport, Question};
@@ -22,7 +24,7 @@ pub enum AskError {
     #[error("{0} is not a Curt mount of this user; 'curt stat' lists those that are")]
     NotMounted(PathBuf),
     /// The socket failed.
-    #[error("the mount's control socket: {0}")]
+    #[error("the control socket: {0}")]
     Io(#[from] io::Error),
     /// The daemon said no.
     #[error("{0}")]
@@ -35,11 +37,19 @@ pub enum AskError {
     Answer,
 }
 
-/// Asks the daemon behind a socket.
+/// Asks the daemon behind a mount's socket.
 ///
 /// # Errors
 /// The socket fails or the answer is no answer.
 pub fn ask(socket: &Path, question: &Question) -> Result<Answer, AskError> {
+    exchange(socket, question)
+}
+
+/// Asks whoever listens on a socket one thing, and takes the answer.
+///
+/// # Errors
+/// The socket fails or the answer is no answer.
+pub fn exchange<Q: Serialize, A: DeserializeOwned>(socket: &Path, question: &Q) -> Result<A, AskError> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -3,10 +3,11 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use tracing::{debug, warn};
 
 use super::words::{Answer, MountReport, Question};
@@ -55,18 +56,36 @@ impl Drop for Listening {
 ///
 /// # Errors
 /// The directory or socket cannot be made, or no thread be started.
-pub fn listen(directory: &std::path::Path, mount: Arc<dyn Controlled>) -> io::Result<Listening> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(directory)?;
+pub fn listen(directory: &Path, mount: Arc<dyn Controlled>) -> io::Result<Listening> {
     let path = directory.join(format!("{}.socket", std::process::id()));
+    listen_at(path, EVERYBODY, move |line, peer| answer(line, peer, &*mount))
+}
+
+/// Who may reach a mount's socket.
+const EVERYBODY: u32 = 0o666;
+
+/// Opens a socket that those may reach whom `mode` names, and answers each line on it with one, until the process ends. What
+/// was left there by another process is replaced.
+///
+/// # Errors
+/// The directory or socket cannot be made, or no thread be started.
+pub fn listen_at<A: Serialize>(
+    path: PathBuf,
+    mode: u32,
+    answer: impl Fn(&str, &UnixStream) -> io::Result<A> + Send + 'static,
+) -> io::Result<Listening> {
+    if let Some(directory) = path.parent() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory)?;
+    }
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
     let listening = Listening { path };
     std::thread::Builder::new()
         .name("control".to_owned())
@@ -75,7 +94,7 @@ pub fn listen(directory: &std::path::Path, mount: Arc<dyn Controlled>) -> io::Re
             for peer in listener.incoming() {
                 match peer {
                     Ok(peer) => {
-                        if let Err(error) = serve(&peer, &*mount) {
+                        if let Err(error) = serve(&peer, &answer) {
                             debug!(%error, "a peer of the control socket was cut off");
                         }
                     }
@@ -89,12 +108,21 @@ pub fn listen(directory: &std::path::Path, mount: Arc<dyn Controlled>) -> io::Re
     Ok(listening)
 }
 
-fn serve(mut peer: &UnixStream, mount: &dyn Controlled) -> io::Result<()> {
+fn serve<A: Serialize>(
+    mut peer: &UnixStream,
+    answer: impl Fn(&str, &UnixStream) -> io::Result<A>,
+) -> io::Result<()> {
     peer.set_read_timeout(Some(PATIENCE))?;
     peer.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(peer.take(QUESTION_MAX)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
+    let mut text = serde_json::to_string(&answer(&line, peer)?)?;
+    text.push('\n');
+    peer.write_all(text.as_bytes())
+}
+
+fn answer(line: &str, peer: &UnixStream, mount: &dyn Controlled) -> io::Result<Answer> {
+    Ok(match serde_json::from_str(line) {
         Ok(Question::Report) => Answer::Report(Box::new(mount.report())),
         Ok(Question::Remount { options, table }) if may_change(peer)? => match mount.remount(&options, table)
         {
@@ -106,10 +134,7 @@ fn serve(mut peer: &UnixStream, mount: &dyn Controlled) -> io::Result<()> {
             Answer::Refused("only root and the user who mounted may remount".to_owned())
         }
         Err(error) => Answer::Refused(format!("the question is not understood: {error}")),
-    };
-    let mut text = serde_json::to_string(&answer)?;
-    text.push('\n');
-    peer.write_all(text.as_bytes())
+    })
 }
 
 fn may_change(peer: &UnixStream) -> io::Result<bool> {

@@ -279,7 +279,7 @@ fn refuse_options_of_a_directory(arguments: &ServeArguments) -> Result<()> {
 
 /// The state, and where directories are opened with it.
 fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
-    let directory = arguments.state.clone().map_or_else(default_state_directory, Ok)?;
+    let directory = state_directory(arguments)?;
     let open = || {
         if arguments.new_key {
             State::new_key(&directory)?;
@@ -298,6 +298,11 @@ fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
         FilecacheChoice::Off => FileCaching::Off,
     };
     Ok((state, Trees::new(directory, handles, files)))
+}
+
+/// Where what outlives a server is kept.
+pub(super) fn state_directory(arguments: &ServeArguments) -> Result<PathBuf> {
+    arguments.state.clone().map_or_else(default_state_directory, Ok)
 }
 
 fn default_state_directory() -> Result<PathBuf> {

@@ -1,0 +1,250 @@
+//! A server's control socket: what it did, where its time goes, and one request as a call graph.
+//!
+//! `PID.server` beside the sockets of mounts, for the server's own user and root alone: what clients ask for is nobody else's
+//! business. A question is one line of JSON, so is its answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use curt_mount::control::{self, AskError, Listening};
+use curt_server::NfsService;
+use curt_trace::stages::{Graph, StageReport};
+use curt_trace::{PROCEDURES, ServerCounters, ServerSnapshot};
+use serde::{Deserialize, Serialize};
+
+/// The ending of a server's socket.
+const ENDING: &str = "server";
+/// Only its owner.
+const OWNER: u32 = 0o600;
+/// How long a graph is waited for: less than who asks waits for the answer.
+const GRAPH_PATIENCE: Duration = Duration::from_secs(8);
+
+/// What a server is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "ask")]
+pub(crate) enum Question {
+    /// What did you do?
+    Report,
+    /// Measure one request of so many from now on; 0: none. What was measured is forgotten.
+    Stages { every: u32 },
+    /// What does the next request of this procedure do?
+    Graph { procedure: String },
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// To [`Question::Report`].
+    Report(Box<ServerReport>),
+    /// To [`Question::Stages`]: one of so many is measured now.
+    Stages(u32),
+    /// To [`Question::Graph`].
+    Graph(Graph),
+    /// It cannot be done; why, and what to do.
+    Refused(String),
+}
+
+/// A server, and what it did since it began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerReport {
+    /// Process id.
+    pub(crate) pid: u32,
+    /// Version of Curt.
+    pub(crate) curt: String,
+    /// How long it serves, in seconds.
+    pub(crate) age_seconds: f64,
+    /// Where it keeps what outlives it.
+    pub(crate) state: Option<PathBuf>,
+    /// Paths of what it exports.
+    pub(crate) exports: Vec<String>,
+    /// What was asked and remembered.
+    pub(crate) counters: ServerSnapshot,
+    /// Linux's nine lines of its file cache, all exports together.
+    pub(crate) file_cache: BTreeMap<String, u64>,
+    /// How often a file was not open yet.
+    pub(crate) file_cache_misses: u64,
+    /// Where the time went.
+    pub(crate) stages: StageReport,
+}
+
+/// What a control socket speaks for.
+struct Speaker {
+    service: Arc<NfsService>,
+    counters: Arc<ServerCounters>,
+    state: Option<PathBuf>,
+    since: Instant,
+}
+
+/// Opens the control socket. A server without one serves as well: why there is none is logged.
+pub(super) fn listen(
+    service: &Arc<NfsService>,
+    counters: &Arc<ServerCounters>,
+    state: Option<PathBuf>,
+) -> Option<Listening> {
+    let path = control::directory().join(format!("{}.{ENDING}", std::process::id()));
+    let speaker = Speaker {
+        service: Arc::clone(service),
+        counters: Arc::clone(counters),
+        state: state.and_then(|state| std::fs::canonicalize(state).ok()),
+        since: Instant::now(),
+    };
+    let listening = control::listen_at(path.clone(), OWNER, move |line, _| Ok(speaker.answer(line)));
+    listening
+        .inspect_err(|error| {
+            let path = path.display();
+            tracing::warn!(
+                "'curt stat --server' will not find this server: {path} cannot be listened on: {error}"
+            );
+        })
+        .ok()
+}
+
+impl Speaker {
+    fn answer(&self, line: &str) -> Answer {
+        match serde_json::from_str(line) {
+            Ok(Question::Report) => Answer::Report(Box::new(self.report())),
+            Ok(Question::Stages { every }) => {
+                self.counters.stages.clear();
+                self.counters.stages.set_every(every);
+                Answer::Stages(every)
+            }
+            Ok(Question::Graph { procedure }) => self.graph(&procedure),
+            Err(error) => Answer::Refused(format!("the question is not understood: {error}")),
+        }
+    }
+
+    fn report(&self) -> ServerReport {
+        let file_cache = self.service.file_cache().unwrap_or_default();
+        ServerReport {
+            pid: std::process::id(),
+            curt: env!("CARGO_PKG_VERSION").to_owned(),
+            age_seconds: self.since.elapsed().as_secs_f64(),
+            state: self.state.clone(),
+            exports: self.service.export_paths(),
+            counters: self.counters.snapshot(),
+            file_cache: file_cache
+                .lines()
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            file_cache_misses: file_cache.misses,
+            stages: self.counters.stages.report(),
+        }
+    }
+
+    fn graph(&self, procedure: &str) -> Answer {
+        let number = PROCEDURES
+            .iter()
+            .zip(0_u32..)
+            .find(|(name, _)| name.eq_ignore_ascii_case(procedure));
+        let Some((name, number)) = number else {
+            return Answer::Refused(format!("{procedure} is no procedure of NFSv3"));
+        };
+        match self.counters.stages.next_graph(number, GRAPH_PATIENCE) {
+            Some(graph) => Answer::Graph(graph),
+            None => Answer::Refused(format!(
+                "nobody asked for a {name} within {} s",
+                GRAPH_PATIENCE.as_secs()
+            )),
+        }
+    }
+}
+
+/// Which server is meant: a process id, or a state directory. A directory that is called like a number is `./NUMBER`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The only one.
+    Any,
+    Process(u32),
+    State(PathBuf),
+}
+
+impl From<&str> for Which {
+    fn from(text: &str) -> Self {
+        match text.parse() {
+            Ok(pid) => Self::Process(pid),
+            Err(_) if text.is_empty() => Self::Any,
+            Err(_) => Self::State(text.into()),
+        }
+    }
+}
+
+/// The socket and the report of the server that is meant.
+pub(crate) fn find(which: &Which) -> Result<(PathBuf, ServerReport)> {
+    let mut servers = list(&control::directory())?;
+    let state = match which {
+        Which::State(state) => {
+            Some(std::fs::canonicalize(state).with_context(|| state.display().to_string())?)
+        }
+        Which::Any | Which::Process(_) => None,
+    };
+    servers.retain(|(_, report)| match which {
+        Which::Any => true,
+        Which::Process(pid) => report.pid == *pid,
+        Which::State(_) => report.state == state,
+    });
+    match (servers.pop(), servers.as_slice()) {
+        (Some(server), []) => Ok(server),
+        (None, _) => bail!("no such server of this user runs here"),
+        (Some(last), others) => {
+            let all = others.iter().chain([&last]);
+            let all: Vec<_> = all.map(|(_, report)| report.pid.to_string()).collect();
+            bail!("say which server, by its process id: {}", all.join(", "))
+        }
+    }
+}
+
+fn list(directory: &Path) -> io::Result<Vec<(PathBuf, ServerReport)>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut servers = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != ENDING) {
+            continue;
+        }
+        match control::exchange(&path, &Question::Report) {
+            Ok(Answer::Report(report)) => servers.push((path, *report)),
+            Err(AskError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // It was killed; somebody else may have removed it already.
+                let _ = std::fs::remove_file(&path);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_a_process_and_anything_else_a_directory() {
+        assert_eq!(Which::from(""), Which::Any);
+        assert_eq!(Which::from("12"), Which::Process(12));
+        assert_eq!(Which::from("./12"), Which::State("./12".into()));
+        assert_eq!(Which::from("/var/lib/curt"), Which::State("/var/lib/curt".into()));
+    }
+
+    #[test]
+    fn questions_and_answers_are_lines_of_json() {
+        let question = serde_json::to_string(&Question::Graph {
+            procedure: "WRITE".to_owned(),
+        });
+        assert_eq!(
+            question.unwrap_or_default(),
+            r#"{"ask":"graph","procedure":"WRITE"}"#
+        );
+        let answer = serde_json::to_string(&Answer::Stages(16)).unwrap_or_default();
+        assert_eq!(answer, r#"{"stages":16}"#);
+    }
+}

@@ -1,0 +1,194 @@
+//! `curt stat --server`: what a server did and remembered, and where its time goes.
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail};
+use curt_bench::report::lay_out;
+use curt_mount::control;
+use curt_trace::stages::{Percentiles, ProcedureTimes, Stage, StageReport};
+use curt_trace::{Counter as _, ServerSnapshot};
+
+use crate::serve::control::{Answer, Question, ServerReport, Which, find};
+
+/// The layers that remember something, with the counters of what was found and of what was not.
+const LAYERS: [(&str, &str, &str); 3] = [
+    ("token of the connection", "token_hits", "token_misses"),
+    ("export decision", "export_hits", "export_misses"),
+    ("identity", "identity_hits", "identity_misses"),
+];
+
+/// Has a server measure one request of `every`; 0: none. Returns what to tell.
+pub(super) fn measure(which: &Which, every: u32) -> Result<String> {
+    let (socket, report) = find(which)?;
+    match control::exchange(&socket, &Question::Stages { every })? {
+        Answer::Stages(0) => Ok(format!("server {} measures no request\n", report.pid)),
+        Answer::Stages(every) => Ok(format!("server {} measures one request of {every}\n", report.pid)),
+        Answer::Refused(why) => bail!(why),
+        Answer::Report(_) | Answer::Graph(_) => bail!("the server's answer is not understood"),
+    }
+}
+
+/// What a server did, as text or JSON.
+pub(super) fn show(which: &Which, json: bool, all: bool) -> Result<String> {
+    let (_, report) = find(which)?;
+    if json {
+        return Ok(serde_json::to_string_pretty(&report)? + "\n");
+    }
+    Ok(text(&report, all))
+}
+
+fn text(report: &ServerReport, all: bool) -> String {
+    let mut text = format!(
+        "Server {} (Curt {}, {:.0} s) exports {}\n\n",
+        report.pid,
+        report.curt,
+        report.age_seconds,
+        report.exports.join(", ")
+    );
+    text += &requests(&report.counters);
+    text += "\nLayers:\n";
+    text += &lay_out(&layers(report));
+    text += "\nFile cache:\n";
+    for name in FILE_CACHE_LINES {
+        let value = report.file_cache.get(name).copied().unwrap_or(0);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    text += "\nEvents:\n";
+    let events = report.counters.events.iter();
+    for (name, value) in events.filter(|(_, value)| all || *value != 0) {
+        let _ = writeln!(text, "{value:>12} {:<28} {}", name.name(), name.meaning());
+    }
+    text.push('\n');
+    text += &stages(&report.stages);
+    text
+}
+
+/// The line that tells how often a file was open already.
+const CACHE_HITS: &str = "cache hits";
+/// Linux's lines (/proc/fs/nfsd/filecache), in its order.
+const FILE_CACHE_LINES: [&str; 9] = [
+    "total inodes",
+    "hash buckets",
+    "lru entries",
+    CACHE_HITS,
+    "acquisitions",
+    "allocations",
+    "releases",
+    "evictions",
+    "mean age (ms)",
+];
+
+fn requests(counters: &ServerSnapshot) -> String {
+    let mut text = format!("Server nfs v3: {} calls\n", counters.requests.total());
+    for (name, calls) in counters.requests.iter().filter(|(_, calls)| *calls != 0) {
+        let _ = writeln!(text, "{calls:>12} {name}");
+    }
+    text
+}
+
+fn layers(report: &ServerReport) -> Vec<Vec<String>> {
+    let value = |name: &str| {
+        let mut events = report.counters.events.iter();
+        events
+            .find(|(event, _)| event.name() == name)
+            .map_or(0, |(_, value)| value)
+    };
+    let mut rows = vec![["layer", "hits", "misses", "hit"].map(str::to_owned).to_vec()];
+    let counted = LAYERS.map(|(layer, hits, misses)| (layer, value(hits), value(misses)));
+    let found = report.file_cache.get(CACHE_HITS).copied().unwrap_or(0);
+    let file_cache = ("file cache", found, report.file_cache_misses);
+    for (layer, hits, misses) in counted.into_iter().chain([file_cache]) {
+        let share = (hits * 100).checked_div(hits + misses);
+        rows.push(vec![
+            layer.to_owned(),
+            hits.to_string(),
+            misses.to_string(),
+            share.map_or_else(|| "-".to_owned(), |share| format!("{share}%")),
+        ]);
+    }
+    rows
+}
+
+fn stages(report: &StageReport) -> String {
+    if report.procedures.is_empty() {
+        return match report.every {
+            0 => "Time per stage is not measured. Switch it on with: curt stat --server PID --stages 16\n"
+                .to_owned(),
+            every => format!("Time per stage: one request of {every} is measured, and none was yet.\n"),
+        };
+    }
+    let sampled = match report.every {
+        0 => "switched off now".to_owned(),
+        every => format!("one request of {every} measured"),
+    };
+    let mut text = format!("Time per stage (µs, p50 / p99; {sampled}):\n");
+    let mut head = vec!["procedure".to_owned(), "measured".to_owned(), "all".to_owned()];
+    head.extend(Stage::ALL.map(|stage| stage.name().to_owned()));
+    let mut rows = vec![head];
+    for (name, times) in &report.procedures {
+        rows.push(row(name, times));
+    }
+    text += &lay_out(&rows);
+    text
+}
+
+fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
+    let shown = |times: &Percentiles| format!("{:.2} / {:.2}", times.p50_us, times.p99_us);
+    let mut row = vec![name.to_owned(), times.count.to_string(), shown(&times.total)];
+    row.extend(Stage::ALL.map(|stage| {
+        let times = times.stages.get(stage.name());
+        times.map_or_else(|| "-".to_owned(), shown)
+    }));
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_trace::stages::{StageTimes, begin, finish, proceed, tell_procedure};
+    use curt_trace::{ServerCounter, ServerCounters};
+
+    use super::*;
+
+    #[test]
+    fn every_layer_has_counters_of_these_names() {
+        for (_, hits, misses) in LAYERS {
+            for name in [hits, misses] {
+                assert!(
+                    ServerCounter::ALL.iter().any(|counter| counter.name() == name),
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_shown_with_the_sampling() {
+        let counters = ServerCounters::default();
+        counters.count(ServerCounter::TokenHit);
+        let times = StageTimes::default();
+        times.set_every(16);
+        begin(&times);
+        tell_procedure(7);
+        proceed(Stage::FileSystem);
+        finish(&times, || ());
+        let mut report = ServerReport {
+            counters: counters.snapshot(),
+            stages: times.report(),
+            ..ServerReport::default()
+        };
+        let shown = text(&report, false);
+        for part in [
+            "one request of 16",
+            "WRITE",
+            "file_system",
+            "mean age (ms): 0",
+            "100%",
+            "token_hits",
+        ] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+        report.stages = StageReport::default();
+        assert!(text(&report, false).contains("--stages 16"));
+    }
+}
