@@ -18,12 +18,8 @@ use rustix::{
 use super::{
     connection::{Connection, Sent},
     crew::Pressure,
-<<<<<<< ours
-    serve::{Hall, Job},
-=======
     parking::IDLE_MAX,
-    serve::Hall,
->>>>>>> theirs
+    serve::{Hall, Job},
 };
 use crate::inbox::Inbox;
 
