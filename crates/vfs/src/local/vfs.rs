@@ -151,7 +151,11 @@ impl Vfs for LocalVfs {
     }
 
     fn waits(&self) -> Waits {
-        self.pace.waits
+        match (self.pace.waits, self.handle_scheme()) {
+            // What is made has to be in the table, whose file is on a disk.
+            (Waits::Never, HandleScheme::Table) => Waits::Data,
+            (waits, _) => waits,
+        }
     }
 
     fn may_wait_to_write(&self, node: &NodeHandle) -> bool {
