@@ -11,6 +11,9 @@ use crate::{
     record::{Assembly, MARK_SIZE, Progress, RecordError},
 };
 
+/// The most that is received at once of short records, in bytes.
+const WINDOW_MAX: usize = 256 << 10;
+
 /// One direction of a connection, between the socket and whole records.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -24,6 +27,12 @@ pub(crate) struct Inbox {
     needs: usize,
     /// Memory for a record is taken when its length is known, and not as it comes.
     at_once: bool,
+    /// How much is received at once of a peer that sends more than fits, in bytes.
+    window: usize,
+    /// How much room was offered last.
+    offered: usize,
+    /// Whether what was received filled it: then there is likely more.
+    filled: bool,
     /// When the record at `start` was first found to be incomplete, once somebody asked.
     incomplete_since: Option<Instant>,
     pool: Arc<Pool>,
@@ -47,6 +56,9 @@ impl Inbox {
             complete: None,
             needs: MARK_SIZE,
             at_once: false,
+            window: BUFFER_MIN,
+            offered: 0,
+            filled: false,
             incomplete_since: None,
             pool,
         }
@@ -60,25 +72,28 @@ impl Inbox {
         inbox
     }
 
-    /// Room to receive into: at least one byte, and little more than the current record needs, so that what follows it need
-    /// not be moved.
+    /// Room to receive into: at least one byte. Of a long record it is little more than that needs, so that what follows it need
+    /// not be moved; of short ones it grows while they fill it.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.bytes.is_empty() {
             self.bytes = self.pool.take();
         }
         let wanted = self.needs.max(BUFFER_MIN / 2);
-        if self.bytes.len() - self.end < wanted && self.start > 0 {
+        let window = if wanted > BUFFER_MIN { wanted } else { self.window };
+        if self.bytes.len() - self.end < wanted.max(window / 2) && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
-        if self.end == self.bytes.len() {
-            let needed = self.end + wanted.max(BUFFER_MIN);
+        let left = self.bytes.len() - self.end;
+        if left == 0 || left < window / 2 && self.window > BUFFER_MIN {
+            let needed = self.end + window.max(BUFFER_MIN);
             let doubled = (self.bytes.len() * 2).max(BUFFER_MIN);
             self.bytes
                 .resize(if self.at_once { needed } else { needed.min(doubled) }, 0);
         }
-        let end = self.bytes.len().min(self.end + wanted.max(BUFFER_MIN));
+        let end = self.bytes.len().min(self.end + window.max(BUFFER_MIN));
+        self.offered = end - self.end;
         &mut self.bytes[self.end..end]
     }
 
@@ -89,6 +104,17 @@ impl Inbox {
             "more was received than there was room for"
         );
         self.end += count;
+        let filled = count == self.offered;
+        // Answers leave with the buffer that they fill: it does not grow.
+        if filled && !self.at_once {
+            self.window = (self.window * 2).min(WINDOW_MAX);
+        }
+        self.filled = filled;
+    }
+
+    /// Whether the last that was received filled its room.
+    pub(crate) const fn was_filled(&self) -> bool {
+        self.filled
     }
 
     /// How much memory it holds.
@@ -196,6 +222,8 @@ impl Inbox {
 
     /// Gives back what memory an empty inbox holds, and what a partly filled one holds in excess.
     pub(crate) fn shrink(&mut self) {
+        self.window = BUFFER_MIN;
+        self.filled = false;
         if self.is_empty() {
             self.pool.put(mem::take(&mut self.bytes));
             self.start = 0;
@@ -310,6 +338,36 @@ mod tests {
         assert!(inbox.whole(|_| LIMIT).expect("the limit allows it").is_none());
         assert!(inbox.room().len() <= BUFFER_MIN);
         assert_eq!(inbox.bytes.len(), BUFFER_MIN);
+    }
+
+    /// Fills the room that is offered with records of `length` bytes each, which are skipped; how much room that was.
+    fn fill(inbox: &mut Inbox, length: usize, stream: &mut Vec<u8>) -> usize {
+        let room = inbox.room();
+        let count = room.len();
+        while stream.len() < count {
+            stream.extend_from_slice(&record::mark(length));
+            stream.resize(stream.len() + length, 7);
+        }
+        room.copy_from_slice(&stream[..count]);
+        stream.drain(..count);
+        inbox.received(count);
+        while let Some(whole) = inbox.whole(|_| 1 << 20).expect("in order") {
+            inbox.skip(whole);
+        }
+        count
+    }
+
+    #[test]
+    fn the_room_grows_while_short_records_fill_it_up_to_a_bound() {
+        let mut inbox = Inbox::new(Arc::new(Pool::new(1 << 20)));
+        let mut stream = Vec::new();
+        let rooms: Vec<usize> = (0..10).map(|_| fill(&mut inbox, 4200, &mut stream)).collect();
+        assert_eq!(rooms[0], BUFFER_MIN);
+        assert!(rooms.iter().any(|room| *room > WINDOW_MAX / 2), "{rooms:?}");
+        assert!(rooms.iter().all(|room| *room <= WINDOW_MAX), "{rooms:?}");
+        assert!(inbox.was_filled() && inbox.bytes.len() <= 2 * WINDOW_MAX);
+        inbox.shrink();
+        assert!(!inbox.was_filled() && inbox.room().len() <= BUFFER_MIN);
     }
 
     #[test]

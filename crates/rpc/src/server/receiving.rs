@@ -193,6 +193,17 @@ fn receive_or(
     }
 }
 
+/// Receives what is there already; whether anything was. What else there is to find out, the next receive finds again.
+pub(super) fn receive_more(connection: &Connection, inbox: &mut Inbox) -> bool {
+    match rustix::net::recv(&connection.socket, inbox.room(), RecvFlags::DONTWAIT) {
+        Ok((_, count)) if count > 0 => {
+            inbox.received(count);
+            true
+        }
+        Ok(_) | Err(_) => false,
+    }
+}
+
 fn receive_now(connection: &Connection, inbox: &mut Inbox, flags: RecvFlags) -> Received {
     loop {
         match rustix::net::recv(&connection.socket, inbox.room(), flags) {

@@ -22,7 +22,7 @@ use super::{
     limits::Limit,
     parking::Parking,
     piece::FilePiece,
-    receiving::{Patience, Received},
+    receiving::{Patience, Received, receive_more},
 };
 use crate::{
     inbox::{Inbox, Whole},
@@ -65,6 +65,13 @@ pub(super) struct Buffers {
     batch: Vec<u8>,
     /// The reply that is being made.
     reply: Vec<u8>,
+}
+
+impl Buffers {
+    /// Whether replies wait that can wait a little longer for company: the last calls came with more behind them.
+    fn is_worth_waiting(&self, inbox: &Inbox) -> bool {
+        inbox.was_filled() && !self.batch.is_empty() && self.batch.len() <= BATCH_MAX
+    }
 }
 
 /// What comes after a call.
@@ -128,6 +135,8 @@ impl Hall {
                     After::HandedOver => return,
                     After::Close => break,
                 },
+                // Replies go together while more calls are there already.
+                Ok(None) if own.is_worth_waiting(&inbox) && receive_more(connection, &mut inbox) => {}
                 Ok(None) => {
                     if self.flush(connection, own) == Sent::Waits {
                         continue;
