@@ -19,6 +19,8 @@ const VERSION: u8 = 1;
 const HEAD: usize = 12;
 /// The bytes of the tag.
 const TAG: usize = 8;
+/// Where in a handle the tag is.
+pub(crate) const SIGNATURE: std::ops::Range<usize> = HEAD..HEAD + TAG;
 /// The bytes before the file system's.
 const OURS: usize = HEAD + TAG;
 

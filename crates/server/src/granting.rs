@@ -9,6 +9,7 @@ use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
 use curt_trace::ServerCounter;
 use curt_trace::stages::{self, Stage};
+use curt_vfs::Waits;
 
 use crate::exports::{Decided, Export, ExportRules, Managed, subtree};
 use crate::file_handle::Signed;
@@ -82,8 +83,11 @@ impl<'r, 'c> Request<'r, 'c> {
         })
     }
 
-    /// Checks what no memory can tell.
-    fn checked(&self, grant: Arc<Grant>) -> Result<Target<'r>, Refusal> {
+    /// Checks what no memory can tell. Where anything may take long, others read the connection on from here.
+    fn checked(&mut self, grant: Arc<Grant>) -> Result<Target<'r>, Refusal> {
+        if grant.export.vfs.waits() == Waits::Always {
+            self.context.may_block();
+        }
         if grant.rules.subtree_check {
             let _stage = stages::enter(Stage::Permission, "subtree");
             let Signed { node, parent, .. } = &grant.signed;

@@ -15,7 +15,7 @@ use curt_rpc::auth::{Auth, Groups};
 use parking_lot::Mutex;
 
 use crate::exports::{CredentialFlavor, Export, ExportRules};
-use crate::file_handle::{ExportId, FileSystemId, Signed};
+use crate::file_handle::{ExportId, FileSystemId, SIGNATURE, Signed};
 use crate::identity::Identity;
 
 /// How many files with their callers are remembered.
@@ -70,7 +70,8 @@ pub(crate) struct Grants(Mutex<Last>);
 #[derive(Default)]
 struct Last {
     generation: u64,
-    files: Vec<Arc<Grant>>,
+    /// Each with the mark of its handle.
+    files: Vec<(u64, Arc<Grant>)>,
     /// Which of them was asked for last: mostly it is asked for again.
     file: usize,
     exports: Vec<Decision>,
@@ -110,12 +111,15 @@ impl Grants {
     pub(crate) fn find(&self, generation: u64, handle: &FileHandle, who: &Who) -> Option<Arc<Grant>> {
         let mut last = self.0.lock();
         let last = last.under(generation)?;
-        let is_it = |grant: &Arc<Grant>| grant.handle == *handle && grant.who == *who;
-        if let Some(grant) = last.files.get(last.file).filter(|grant| is_it(grant)) {
+        let mark = mark(handle);
+        let is_it = |(other, grant): &(u64, Arc<Grant>)| {
+            *other == mark && grant.handle == *handle && grant.who == *who
+        };
+        if let Some((_, grant)) = last.files.get(last.file).filter(|kept| is_it(kept)) {
             return Some(Arc::clone(grant));
         }
         last.file = last.files.iter().position(is_it)?;
-        last.files.get(last.file).map(Arc::clone)
+        last.files.get(last.file).map(|(_, grant)| Arc::clone(grant))
     }
 
     /// Keeps a grant, if need be in the place of another.
@@ -124,19 +128,21 @@ impl Grants {
         let Some(last) = last.under(grant.generation) else {
             return Arc::new(grant);
         };
+        let mark = mark(&grant.handle);
         if last.files.len() < FILES_MAX {
             last.file = last.files.len();
-            last.files.push(Arc::new(grant));
+            last.files.push((mark, Arc::new(grant)));
         } else {
             last.file = (last.file + 1) % FILES_MAX;
-            let kept = &mut last.files[last.file];
+            let (other, kept) = &mut last.files[last.file];
+            *other = mark;
             // In the memory of the older one, if nobody uses that any more.
             match Arc::get_mut(kept) {
                 Some(kept) => *kept = grant,
                 None => *kept = Arc::new(grant),
             }
         }
-        Arc::clone(&last.files[last.file])
+        Arc::clone(&last.files[last.file].1)
     }
 
     /// What was decided of an export for this client.
@@ -214,6 +220,15 @@ fn put<T>(kept: &mut Vec<T>, new: T, most: usize, turn: &mut usize) {
         *turn = (*turn + 1) % most;
         kept[*turn] = new;
     }
+}
+
+/// What tells most handles apart at a glance: the signature, of those that have one.
+fn mark(handle: &FileHandle) -> u64 {
+    handle
+        .as_bytes()
+        .get(SIGNATURE)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 /// The memories of all connections: what they hold of exports that are no more must go at once, for a file system that is
