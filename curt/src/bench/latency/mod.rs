@@ -15,6 +15,7 @@ mod report;
 mod rounds;
 mod shape;
 mod sizes;
+mod slow;
 mod statistics;
 mod subject;
 mod tree;
@@ -39,6 +40,8 @@ use super::times::Machine;
 const USER: u32 = 1000;
 /// Where temporary files cost no disk.
 const MEMORY: &str = "/dev/shm";
+/// Pairs of a slow and a quick call, of each kind.
+const SLOW_PAIRS: usize = 300;
 /// The magic number of tmpfs (statfs(2)).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
@@ -66,6 +69,9 @@ pub(crate) struct LatencyArguments {
     /// Leave out the table of sizes
     #[arg(long)]
     no_sizes: bool,
+    /// Measure instead how much a slow operation on one export delays a quick one on another (as root)
+    #[arg(long, conflicts_with_all = ["peer", "mount", "directory", "svg"])]
+    slow: bool,
     /// Few operations in few shapes: shows that it works, and not how fast anything is
     #[arg(long)]
     quick: bool,
@@ -78,6 +84,10 @@ pub(crate) struct LatencyArguments {
 }
 
 pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
+    if arguments.slow {
+        let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
+        return slow::run(&credential(user(arguments)), pairs, arguments.json);
+    }
     let report = measure(arguments)?;
     if let Some(path) = &arguments.svg {
         std::fs::write(path, report.picture()?).with_context(|| path.display().to_string())?;
@@ -106,12 +116,7 @@ fn measure(arguments: &LatencyArguments) -> Result<Report> {
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
-    let credential = Credential::Sys(SysCredential {
-        machine_name: MachineName::new(b"curt-bench"),
-        uid: user,
-        gid: user,
-        groups: Groups::first_of(&[]),
-    });
+    let credential = credential(user);
     let place = Place {
         directory: &directory,
         state: state.path(),
@@ -163,6 +168,16 @@ fn user(arguments: &LatencyArguments) -> u32 {
     arguments
         .user
         .unwrap_or_else(|| if own.is_root() { USER } else { own.as_raw() })
+}
+
+/// Who asks.
+fn credential(user: u32) -> Credential {
+    Credential::Sys(SysCredential {
+        machine_name: MachineName::new(b"curt-bench"),
+        uid: user,
+        gid: user,
+        groups: Groups::first_of(&[]),
+    })
 }
 
 fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subject>> {
