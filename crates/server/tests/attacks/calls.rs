@@ -124,36 +124,8 @@ pub(crate) fn arguments(procedure: Procedure, object: FileHandle, name: &[u8], o
         mode: Some(0o700),
         ..Sattr::default()
     };
-    let verifier = CookieVerifier::default();
     match procedure {
-        Procedure::Null => Vec::new(),
-        Procedure::Getattr
-        | Procedure::Readlink
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf => bytes(&object),
-        Procedure::Setattr => bytes(&SetattrArguments {
-            object,
-            attributes: Sattr::default(),
-            guard: None,
-        }),
         Procedure::Lookup | Procedure::Remove | Procedure::Rmdir => bytes(&place),
-        Procedure::Access => bytes(&AccessArguments {
-            object,
-            access: AccessMask::ALL,
-        }),
-        Procedure::Read => bytes(&ReadArguments {
-            file: object,
-            offset: 0,
-            count: 100,
-        }),
-        Procedure::Write => bytes(&WriteArguments {
-            file: object,
-            offset: 0,
-            count: 4,
-            stability: Stability::FileSync,
-            data: Opaque::new(b"data").unwrap(),
-        }),
         Procedure::Create => {
             let how = CreateHow::Guarded(attributes);
             bytes(&CreateArguments { place, how })
@@ -176,6 +148,53 @@ pub(crate) fn arguments(procedure: Procedure, object: FileHandle, name: &[u8], o
             bytes(&RenameArguments { from: place, to })
         }
         Procedure::Link => bytes(&LinkArguments { file: other, place }),
+        Procedure::Null
+        | Procedure::Getattr
+        | Procedure::Setattr
+        | Procedure::Access
+        | Procedure::Readlink
+        | Procedure::Read
+        | Procedure::Write
+        | Procedure::Readdir
+        | Procedure::ReaddirPlus
+        | Procedure::Fsstat
+        | Procedure::Fsinfo
+        | Procedure::Pathconf
+        | Procedure::Commit => nameless(procedure, object),
+    }
+}
+
+/// The same for the procedures that take no name.
+fn nameless(procedure: Procedure, object: FileHandle) -> Vec<u8> {
+    let verifier = CookieVerifier::default();
+    match procedure {
+        Procedure::Null => Vec::new(),
+        Procedure::Getattr
+        | Procedure::Readlink
+        | Procedure::Fsstat
+        | Procedure::Fsinfo
+        | Procedure::Pathconf => bytes(&object),
+        Procedure::Setattr => bytes(&SetattrArguments {
+            object,
+            attributes: Sattr::default(),
+            guard: None,
+        }),
+        Procedure::Access => bytes(&AccessArguments {
+            object,
+            access: AccessMask::ALL,
+        }),
+        Procedure::Read => bytes(&ReadArguments {
+            file: object,
+            offset: 0,
+            count: 100,
+        }),
+        Procedure::Write => bytes(&WriteArguments {
+            file: object,
+            offset: 0,
+            count: 4,
+            stability: Stability::FileSync,
+            data: Opaque::new(b"data").unwrap(),
+        }),
         Procedure::Readdir => bytes(&ReaddirArguments {
             directory: object,
             cookie: Cookie(0),
@@ -194,6 +213,7 @@ pub(crate) fn arguments(procedure: Procedure, object: FileHandle, name: &[u8], o
             offset: 0,
             count: 0,
         }),
+        named => panic!("{named} takes a name"),
     }
 }
 

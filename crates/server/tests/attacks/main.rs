@@ -13,6 +13,6 @@ mod escapes;
 mod garbage;
 mod names;
 mod numbers;
+mod object_types;
 mod races;
 mod side_protocols;
-mod types;
