@@ -238,9 +238,10 @@ impl Knfsd {
     /// # Errors
     /// It is not there any more.
     pub fn signal(&self, network: &Network, signal: &str) -> Result<()> {
-        // The script leaves the kernel's process id, which leads a session of its own, where `kernel kill` finds it.
+        // The script leaves the kernel's process id where `kernel kill` finds it. That process alone: it traces those of its
+        // programs, which stand still without it and would take the signal for one of their own.
         let script = format!(
-            "kill -{signal} -- -$(<\"${{HOME:-/root}}/.uml/{}-kernel{}/pid\")",
+            "kill -{signal} $(<\"${{HOME:-/root}}/.uml/{}-kernel{}/pid\")",
             network.name(),
             self.number.0
         );

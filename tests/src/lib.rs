@@ -15,3 +15,4 @@ pub mod kernel;
 pub mod network;
 pub mod process;
 pub mod relay;
+pub mod requests;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_tests::curt::{Mount, program};
+use curt_tests::curt::{Mount, Serve, program};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -171,4 +171,99 @@ fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
     let job = job.finish()?;
     ensure!(job.status == Some(0), "{job:?}");
     mount.unmount()
+}
+
+/// Another file system inside the export, whose numbers are those of the outer one: both are young tmpfs.
+const INNER: &str = "mkdir inner && mount -t tmpfs tmpfs inner && for n in {1..40}; do echo $n >file-$n; echo $n >inner/file-$n; done";
+
+#[test]
+fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let options = KnfsdOptions {
+        setup: INNER.to_owned(),
+        ..KnfsdOptions::default()
+    };
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    server.inside(
+        "exportfs -u '*:/export'; exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=0,crossmnt '*:/export'
+         exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=9 '*:/export/inner'",
+        MINUTES,
+    )?;
+    let there = server.inside(
+        "cd /export; stat -c %i file-* inner/file-* | sort | uniq -d | wc -l",
+        MINUTES,
+    )?;
+    ensure!(
+        there.trim() != "0",
+        "the server's own numbers do not collide: nothing is shown"
+    );
+    let mount = Mount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
+    let numbers = || -> Result<String> {
+        network.shell(
+            &format!(
+                "cd {}; cat inner/file-7 >/dev/null; stat -c '%i %d' file-* inner inner/file-* .",
+                mount.directory().display()
+            ),
+            MINUTES,
+        )
+    };
+    let first = numbers()?;
+    let inodes: std::collections::BTreeSet<&str> = first.lines().collect();
+    ensure!(
+        inodes.len() == 82,
+        "{} of 82 numbers are different:\n{first}",
+        inodes.len()
+    );
+    let devices: std::collections::BTreeSet<_> =
+        first.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    ensure!(devices.len() == 1, "one device: {devices:?}");
+    ensure!(numbers()? == first, "the numbers are not the same again");
+    // What a listing says of the files is what stat(2) says.
+    let listed = network.shell(
+        &format!(
+            "cd {}/inner; diff <(ls -i | sort) <(stat -c '%i %n' * | sort)",
+            mount.directory().display()
+        ),
+        MINUTES,
+    )?;
+    ensure!(listed.is_empty(), "{listed}");
+    let content = network.shell(
+        &format!("cat {}/inner/file-7", mount.directory().display()),
+        MINUTES,
+    )?;
+    ensure!(content == "7\n", "{content}");
+    mount.unmount()
+}
+
+#[test]
+fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},actimeo=60,nolock", server.ports());
+    let one = Mount::start(&network, "one", &server.source(), &options)?;
+    let two = Mount::start(&network, "two", &server.source(), &options)?;
+    let script = format!(
+        "one={} two={}
+         echo first >$one/file; [[ $(<$two/file) == first ]]
+         echo longer than that >$two/file; [[ $(<$one/file) == 'longer than that' ]]
+         # A change is seen at the next open, and by fstat of what was opened before it only then.
+         exec 3<$one/file; echo third >$two/file; [[ $(<$one/file) == third ]]
+         # Local locks are of one mount.
+         exec 4>$one/file 5>$two/file; flock -xn 4; flock -xn 5; exec 6>$one/file; ! flock -xn 6
+         # Names: each has its own memory of what is missing, and asks when it makes one.
+         ! stat $two/new 2>/dev/null; echo x >$one/new; ! (set -C; echo y >$two/new) 2>/dev/null; [[ $(<$two/new) == x ]]
+         rm $two/new; ! cat $one/new 2>/dev/null
+         stat -c %d $one/file $two/file",
+        one.directory().display(),
+        two.directory().display()
+    );
+    let devices = network.shell(&script, MINUTES)?;
+    let devices: std::collections::BTreeSet<&str> = devices.lines().collect();
+    ensure!(devices.len() == 2, "they are one device: {devices:?}");
+    one.unmount()?;
+    let alone = network.shell(&format!("ls {}", two.directory().display()), MINUTES)?;
+    ensure!(alone == "file\n", "{alone}");
+    two.unmount()
 }

@@ -84,3 +84,51 @@ fn without_noaccesscheck_every_name_is_asked_of_the_daemon() -> Result<()> {
     ensure!(lookups(&network, mount.directory())? - before == 10);
     mount.unmount()
 }
+
+#[test]
+fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() -> Result<()> {
+    const LASTING: usize = 1000;
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let directory = export.join("large");
+    fs::create_dir(&directory)?;
+    for number in 0..LASTING {
+        fs::write(directory.join(format!("stays-{number}")), b"")?;
+    }
+    let server = Serve::start(&network, &export, &[])?;
+    // Its attributes are never believed: each listing asks for all that it tells.
+    let options = format!("{},acdirmax=0,acdirmin=0", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mut command = network.command("bash");
+    command.current_dir(&directory).args([
+        "-c",
+        "echo begun; while :; do for n in {1..40}; do : >goes-$RANDOM; done; rm -f goes-*; sleep 0.05; done",
+    ]);
+    let changes = process::Running::start("who changes it", &mut command)?;
+    changes.wait_for("begun", MINUTE)?;
+    let (mut passes, mut others) = (0, 0);
+    until("a listing during which names come and go", MINUTE, || {
+        let listed = process::run(
+            network
+                .command("ls")
+                .arg("-f")
+                .arg(mount.directory().join("large")),
+            MINUTE,
+        )?;
+        let mut names: Vec<&str> = listed.lines().filter(|name| !name.starts_with('.')).collect();
+        others += names.iter().filter(|name| name.starts_with("goes-")).count();
+        names.retain(|name| name.starts_with("stays-"));
+        ensure!(
+            names.len() == LASTING,
+            "{} of {LASTING} names were told",
+            names.len()
+        );
+        names.sort_unstable();
+        names.dedup();
+        ensure!(names.len() == LASTING, "a name was told twice");
+        passes += 1;
+        Ok((passes >= 4 && others > 0).then_some(()))
+    })?;
+    drop(changes);
+    mount.unmount()
+}

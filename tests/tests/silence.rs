@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use curt_tests::curt::{Mount, Serve, program};
 use curt_tests::ganesha::Ganesha;
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process::{self, Running, until};
 use rustix::process::Signal;
@@ -28,6 +29,10 @@ enum Server {
         Ganesha,
         #[expect(dead_code, reason = "Ganesha registers with it as long as it lives")] Running,
     ),
+    Knfsd(
+        Knfsd,
+        #[expect(dead_code, reason = "clients ask it for knfsd's ports as long as that lives")] Running,
+    ),
 }
 
 impl Server {
@@ -40,8 +45,33 @@ impl Server {
         Ok(Self::Ganesha(Ganesha::start(network, export)?, rpcbind))
     }
 
+    /// A Linux kernel, whose tmpfs is given what is in the export.
+    fn knfsd(network: &Network, export: &Path) -> Result<Self> {
+        let rpcbind = network.rpcbind()?;
+        let options = KnfsdOptions {
+            setup: format!("cp -a {}/. .", export.display()),
+            ..KnfsdOptions::default()
+        };
+        let server = Knfsd::start(network, KernelNumber(1), MINUTES, &options)?;
+        Ok(Self::Knfsd(server, rpcbind))
+    }
+
+    /// How many of the files into which a process wrote before it was killed have what it wrote.
+    fn written_behind(&self, export: &Path) -> Result<usize> {
+        const WRITTEN: &str = "grep -l '^written before the end' tree/close-* | wc -l";
+        let count = match self {
+            Self::Knfsd(server, _) => server.inside(&format!("cd /export; {WRITTEN}"), MINUTE)?,
+            Self::Curt(_) | Self::Ganesha(..) => {
+                let mut command = std::process::Command::new("bash");
+                process::run(command.current_dir(export).args(["-c", WRITTEN]), MINUTE)?
+            }
+        };
+        Ok(count.trim().parse()?)
+    }
+
     fn source(&self) -> String {
         match self {
+            Self::Knfsd(server, _) => format!("{}:/export", server.address()),
             Self::Curt(serve) => serve.source(),
             Self::Ganesha(ganesha, _) => ganesha.source(),
         }
@@ -50,12 +80,15 @@ impl Server {
     fn ports(&self) -> String {
         match self {
             Self::Curt(serve) => serve.ports(),
-            Self::Ganesha(..) => "port=2049".to_owned(),
+            Self::Ganesha(..) | Self::Knfsd(..) => "port=2049".to_owned(),
         }
     }
 
-    fn signal(&mut self, signal: Signal) -> Result<()> {
+    fn signal(&mut self, network: &Network, signal: Signal) -> Result<()> {
         match self {
+            Self::Knfsd(server, _) => {
+                server.signal(network, if signal == Signal::STOP { "STOP" } else { "CONT" })
+            }
             Self::Curt(serve) => serve.process().signal(signal),
             Self::Ganesha(ganesha, _) => ganesha.signal(signal),
         }
@@ -113,7 +146,7 @@ impl Scene {
         let processes = Running::start("stuck-processes", &mut command)?;
         processes.wait_for("prepared", MINUTES)?;
         self.run(&["stat", &self.mounted("known")])?;
-        self.server.signal(Signal::STOP)?;
+        self.server.signal(&self.network, Signal::STOP)?;
         self.say("go")?;
         processes.wait_for("stuck", MINUTES)?;
         Ok(processes)
@@ -129,7 +162,7 @@ impl Scene {
     }
 
     fn go_on(&mut self) -> Result<()> {
-        self.server.signal(Signal::CONT)
+        self.server.signal(&self.network, Signal::CONT)
     }
 
     fn is_mounted(&self) -> Result<bool> {
@@ -171,6 +204,11 @@ fn a_thousand_processes_stuck_on_a_stopped_ganesha_die_on_sigkill_too() -> Resul
     stuck_processes_die(Server::ganesha)
 }
 
+#[test]
+fn a_thousand_processes_stuck_on_a_stopped_knfsd_die_on_sigkill_too() -> Result<()> {
+    stuck_processes_die(Server::knfsd)
+}
+
 fn stuck_processes_die(start: Start) -> Result<()> {
     let mut scene = Scene::new(start, LASTING)?;
     let mut processes = scene.stick()?;
@@ -183,16 +221,9 @@ fn stuck_processes_die(start: Start) -> Result<()> {
     killed_within(&mut processes)?;
     scene.go_on()?;
     // What was written before the end reaches the server, although the writers are dead.
-    let written = |export: &Path| {
-        (0..PROCESSES)
-            .filter(|number| number % KINDS.len() == 3)
-            .all(|number| {
-                let file = export.join("tree").join(format!("close-{number}"));
-                fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"written before the end"))
-            })
-    };
     until("everything is written behind", MINUTE, || {
-        Ok(written(&scene.export).then_some(()))
+        let all = scene.server.written_behind(&scene.export)? == PROCESSES / KINDS.len();
+        Ok(all.then_some(()))
     })?;
     ensure!(scene.run(&["cat", &known])? == "known");
     scene.mount.unmount()
@@ -221,7 +252,7 @@ fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
         scene.run(&["cat", file])?;
     }
     for outage in 1..=2 {
-        scene.server.signal(Signal::STOP)?;
+        scene.server.signal(&scene.network, Signal::STOP)?;
         let mut waiting = Vec::new();
         for file in &files {
             waiting.push(Running::start("cat", scene.network.command("cat").arg(file))?);
@@ -252,7 +283,7 @@ fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
 fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "actimeo=1")?;
     scene.run(&["ls", "-l", &scene.mounted("tree")])?;
-    scene.server.signal(Signal::STOP)?;
+    scene.server.signal(&scene.network, Signal::STOP)?;
     // The root's attributes expire, so umount(8) makes us ask for them.
     until("the root's attributes are asked for", MINUTE, || {
         let took = timed(|| scene.run(&["stat", &scene.mounted("")]))?;
@@ -283,7 +314,7 @@ fn writer(scene: &mut Scene, before_it_writes: impl FnOnce(&mut Scene) -> Result
 }
 
 fn stop(scene: &mut Scene) -> Result<()> {
-    scene.server.signal(Signal::STOP)
+    scene.server.signal(&scene.network, Signal::STOP)
 }
 
 #[test]

@@ -1,0 +1,269 @@
+//! The process behind a mount: what it asks of the system, where it answers, how much it keeps, how long it takes to end.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::kernel::{KernelNumber, linux_client};
+use curt_tests::network::Network;
+use curt_tests::process::{self, Running, until};
+use curt_tests::requests::{GETATTR, STATFS, Tracing, descriptors, requests_of};
+use rustix::process::Signal;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// What a task has in its flags after PR_SET_IO_FLUSHER: PF_MEMALLOC_NOIO (linux/sched.h).
+const NO_IO: u64 = 0x0008_0000;
+/// How many processes wait for the server at once.
+const READERS: usize = 24;
+/// What is known stays known for as long as a test takes.
+const LASTING: &str = "actimeo=600";
+/// A writer moves in steps of so many bytes.
+const STEP: u64 = 1 << 20;
+
+struct Scene {
+    mount: Mount,
+    server: Serve,
+    export: std::path::PathBuf,
+    network: Network,
+}
+
+impl Scene {
+    fn new(options: &str) -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        for number in 0..READERS {
+            fs::write(export.join(format!("file-{number}")), b"text")?;
+        }
+        let server = Serve::start(&network, &export, &[])?;
+        let options = format!("{},{options}", server.ports());
+        let mount = Mount::start(&network, "mount", &server.source(), options.trim_end_matches(','))?;
+        Ok(Self {
+            mount,
+            server,
+            export,
+            network,
+        })
+    }
+
+    /// The daemon itself: what the tests start becomes it by exec.
+    fn pid(&mut self) -> u32 {
+        self.mount.process().pid()
+    }
+
+    fn inside(&self, name: &str) -> String {
+        self.mount.directory().join(name).display().to_string()
+    }
+}
+
+/// Mounts where everything is allowed and looks at the daemon: the flags come after the name in parentheses, the state and five
+/// numbers (proc(5)).
+const SPARED: &str = r#"
+modprobe fuse
+$CURT mount $SOURCE /mnt/nfs -o $PORTS || exit 1
+cat /mnt/nfs/file-0 || exit 2
+pid=$(pidof -s curt) threads=0
+[[ $(</proc/$pid/oom_score_adj) == -900 ]] || exit 3
+for task in /proc/$pid/task/*; do
+	rest=$(<$task/stat) && rest=${rest##*) } && set -- $rest || exit 4
+	(( $7 & NO_IO )) || exit 5
+	threads=$((threads + 1))
+done
+umount /mnt/nfs && echo " $threads threads are spared"
+"#;
+
+#[test]
+fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::write(export.join("file-0"), b"text")?;
+    let server = Serve::start(&network, &export, &[])?;
+    // This machine may not let even root have it; the test kernel does.
+    let script = format!(
+        "CURT={} SOURCE={} PORTS={} NO_IO={NO_IO}\n{SPARED}",
+        program("curt")?.display(),
+        server.source(),
+        server.ports()
+    );
+    let said = linux_client(&network, KernelNumber(0), 2 * MINUTE, &script)?;
+    let threads = said
+        .split_once("text ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    ensure!(threads.is_some_and(|count| count > 3), "{said}");
+    Ok(())
+}
+
+#[test]
+fn replies_go_to_the_descriptor_that_their_requests_came_from() -> Result<()> {
+    let mut scene = Scene::new("")?;
+    let pid = scene.pid();
+    let tracing = Tracing::start(&scene.network, pid)?;
+    // Requests that wait for the server keep threads, so that others read on, each from a descriptor of its own.
+    scene.server.process().signal(Signal::STOP)?;
+    let readers: Vec<Running> = (0..READERS)
+        .map(|number| {
+            let file = scene.inside(&format!("file-{number}"));
+            Running::start("cat", scene.network.command("cat").arg(file))
+        })
+        .collect::<Result<_>>()?;
+    until("all wait for the server", MINUTE, || {
+        let waiting = readers.iter().filter(|reader| in_fuse(reader.pid()));
+        Ok((waiting.count() == READERS).then_some(()))
+    })?;
+    scene.server.process().signal(Signal::CONT)?;
+    for mut reader in readers {
+        ensure!(
+            reader.wait(MINUTE)?.success() && reader.output() == "text",
+            "{}",
+            reader.output()
+        );
+    }
+    let requests = tracing.stop()?;
+    let used = descriptors(&requests);
+    ensure!(
+        used.len() > 2,
+        "threads have no descriptors of their own: {used:?}"
+    );
+    let wrong: Vec<_> = requests
+        .iter()
+        .filter(|request| request.answered.is_some_and(|to| to != request.descriptor))
+        .collect();
+    ensure!(wrong.is_empty(), "answered elsewhere: {wrong:?}");
+    let answered = requests
+        .iter()
+        .filter(|request| request.answered.is_some())
+        .count();
+    ensure!(
+        answered >= 3 * READERS,
+        "{answered} of {} requests were answered",
+        requests.len()
+    );
+    scene.mount.unmount()
+}
+
+/// Whether a process waits in the kernel for a FUSE request.
+fn in_fuse(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/wchan"))
+        .is_ok_and(|place| place.contains("fuse") || place.contains("request_wait"))
+}
+
+#[test]
+fn umount_asks_for_the_file_system_only_without_a_line_in_utab_and_ends_either_way() -> Result<()> {
+    for in_table in [true, false] {
+        let mut scene = Scene::new("actimeo=1")?;
+        let pid = scene.pid();
+        let target = scene.mount.directory().display().to_string();
+        if !in_table {
+            scene.network.shell("rm -f /run/mount/utab", MINUTE)?;
+        }
+        scene.server.process().signal(Signal::STOP)?;
+        // Once the root's attributes are too old to be served, it takes as long as the daemon gives the server.
+        until("the root is asked for", MINUTE, || {
+            let begun = Instant::now();
+            scene.network.shell(&format!("stat {target}"), MINUTE)?;
+            Ok((begun.elapsed() > Duration::from_millis(500)).then_some(()))
+        })?;
+        let begun = Instant::now();
+        let requests = requests_of(&scene.network, pid, &format!("umount {target}"))?;
+        let took = begun.elapsed();
+        ensure!(took < Duration::from_secs(5), "umount took {took:?}");
+        let asked = |operation| requests.iter().any(|request| request.operation == operation);
+        ensure!(asked(GETATTR), "utab {in_table}: {requests:?}");
+        ensure!(asked(STATFS) != in_table, "utab {in_table}: {requests:?}");
+        scene.server.process().signal(Signal::CONT)?;
+        ensure!(scene.mount.process().wait(MINUTE)?.success());
+    }
+    Ok(())
+}
+
+#[test]
+fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Result<()> {
+    let mut scene = Scene::new(LASTING)?;
+    let file = scene.inside("large");
+    let memory = rustix::system::sysinfo();
+    let bound = (256 << 20).min(memory.totalram * u64::from(memory.mem_unit) / 10);
+    let mut command = scene.network.command("bash");
+    // Opening takes the server; what is opened can be written while it is silent.
+    let script = format!("exec >{file} && read && exec dd if=/dev/zero bs=1M count=512");
+    let mut writer = Running::start("dd", command.args(["-c", &script]))?;
+    is_open(&writer, 1, "large")?;
+    scene.server.process().signal(Signal::STOP)?;
+    writer.say("\n")?;
+    let (pid, mut last) = (writer.pid(), (0, Instant::now()));
+    let written = until("the writer waits", MINUTE, || {
+        let position = position(pid).unwrap_or(0);
+        if position != last.0 {
+            last = (position, Instant::now());
+        }
+        let waits = position > 0 && last.1.elapsed() > Duration::from_secs(2);
+        Ok(waits.then_some(position))
+    })?;
+    // What is on its way to the server, or came in before its room was counted, is little.
+    let slack = 16 * STEP;
+    ensure!(
+        (bound - slack..=bound + slack).contains(&written),
+        "{written} bytes were taken; the bound is {bound}"
+    );
+    let begun = Instant::now();
+    writer.signal(Signal::KILL)?;
+    writer.wait(MINUTE)?;
+    ensure!(
+        begun.elapsed() < Duration::from_secs(2),
+        "it died after {:?}",
+        begun.elapsed()
+    );
+    scene.server.process().signal(Signal::CONT)?;
+    scene.mount.unmount()?;
+    let there = fs::metadata(scene.export.join("large"))?.len();
+    ensure!(there >= written, "{there} of {written} bytes reached the server");
+    Ok(())
+}
+
+/// Waits until a process has the file of that name open as `descriptor`.
+fn is_open(process: &Running, descriptor: u32, name: &str) -> Result<()> {
+    until("the file is open", MINUTE, || {
+        let open = fs::read_link(format!("/proc/{}/fd/{descriptor}", process.pid()));
+        Ok(open.is_ok_and(|path| path.ends_with(name)).then_some(()))
+    })
+}
+
+/// How far a process has written to its standard output's file, in bytes.
+fn position(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/1")).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("pos:"))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[test]
+fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -> Result<()> {
+    let mut scene = Scene::new(LASTING)?;
+    let control = scene.network.make_directory("control")?;
+    // It keeps the file open: closing it would wait for the server.
+    let mut command = scene.network.command(program("stuck-processes")?);
+    command.arg("hold").arg(scene.inside("file-0")).arg(&control);
+    let writer = Running::start("the writer", &mut command)?;
+    writer.wait_for("opened", MINUTE)?;
+    scene.server.process().signal(Signal::STOP)?;
+    fs::write(control.join("write"), "")?;
+    writer.wait_for("written", MINUTE)?;
+    let begun = Instant::now();
+    scene.mount.process().signal(Signal::TERM)?;
+    scene.mount.process().wait(MINUTE)?;
+    let took = begun.elapsed();
+    ensure!(
+        (Duration::from_secs(29)..Duration::from_secs(40)).contains(&took),
+        "it ended after {took:?}"
+    );
+    let said = scene.mount.process().output();
+    ensure!(
+        said.contains("not on the server's disk") && said.contains("/file-0"),
+        "{said}"
+    );
+    let (_, mounts, _) = process::finish(scene.network.command("cat").arg("/proc/self/mounts"), MINUTE)?;
+    let place = scene.mount.directory().display().to_string();
+    ensure!(!mounts.contains(&place), "{mounts}");
+    scene.server.process().signal(Signal::CONT)
+}
