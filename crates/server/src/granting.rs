@@ -2,7 +2,6 @@
 //! remembers ([`Grants`]) does not skip it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{FileHandle, Status};
 use curt_rpc::auth::AuthStatus;
@@ -16,9 +15,6 @@ use crate::file_handle::Signed;
 use crate::grants::{Grant, Grants, Who};
 use crate::identity::Identity;
 use crate::request::{Refusal, Request, Target};
-
-/// How long a call waits for a name service before it is told to come back (`NFS3ERR_JUKEBOX`).
-pub(crate) const NAMES_TIME: Duration = Duration::from_secs(5);
 
 impl<'r, 'c> Request<'r, 'c> {
     /// What a handle stands for, for this caller.
@@ -116,7 +112,7 @@ impl<'r, 'c> Request<'r, 'c> {
             return Ok(known);
         }
         counters.count(ServerCounter::ExportMiss);
-        let deadline = Instant::now() + NAMES_TIME;
+        let deadline = exports.deadline();
         let (export, rules) = loop {
             let peer = self.context.peer();
             match exports.current().decide(peer, Some(who.flavor), of) {
@@ -164,7 +160,7 @@ impl<'r, 'c> Request<'r, 'c> {
     /// A caller with the groups that this machine knows of it, if it is to have those.
     fn with_groups_of(&mut self, uid: u32, sent: Identity, rules: &ExportRules) -> Result<Identity, Refusal> {
         let exports = &self.service.exports;
-        let deadline = Instant::now() + NAMES_TIME;
+        let deadline = exports.deadline();
         loop {
             match exports.groups_of(uid) {
                 Managed::AsSent => return Ok(sent),

@@ -18,6 +18,9 @@ use crate::state::State;
 /// How long a load waits for the addresses of all its hosts: those that are unknown by then are resolved later.
 const HOSTS_TIME: Duration = Duration::from_secs(10);
 
+/// How long a call waits for a name service.
+const NAMES_TIME: Duration = Duration::from_secs(5);
+
 /// The exports of now.
 pub(crate) struct ExportsTable {
     current: RwLock<Arc<Exports>>,
@@ -28,6 +31,8 @@ pub(crate) struct ExportsTable {
     names: Arc<Names>,
     /// Whether users' groups are looked up here (`--manage-gids`).
     pub(super) manages_groups: AtomicBool,
+    /// How long a call waits for a name service.
+    pub(crate) patience: Duration,
 }
 
 impl ExportsTable {
@@ -40,6 +45,7 @@ impl ExportsTable {
             generation,
             names,
             manages_groups: AtomicBool::new(false),
+            patience: NAMES_TIME,
         }
     }
 
@@ -57,6 +63,11 @@ impl ExportsTable {
     /// The exports of now.
     pub(crate) fn current(&self) -> Arc<Exports> {
         Arc::clone(&self.current.read())
+    }
+
+    /// Until when a call that begins now waits for a name service, before it is told to come back (`NFS3ERR_JUKEBOX`).
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
     }
 
     /// What name services say.

@@ -325,6 +325,36 @@ mod tests {
         }
     }
 
+    /// The page that users read.
+    const DOCUMENTATION: &str = include_str!("../../../../docs/exports.md");
+
+    #[test]
+    fn the_page_of_options_has_every_word_with_its_fate_and_no_other() {
+        let rows: Vec<(Vec<&str>, &str)> = DOCUMENTATION
+            .lines()
+            .skip_while(|line| *line != "| option | fate | meaning |")
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| {
+                let mut cells = line.split('|').skip(1);
+                let (words, fate) = (cells.next().unwrap(), cells.next().unwrap());
+                (words.split('`').skip(1).step_by(2).collect(), fate.trim())
+            })
+            .collect();
+        for (word, fate) in WORDS {
+            let row = rows.iter().find(|(words, _)| words.contains(&word));
+            let name = format!("{fate:?}").to_lowercase();
+            assert_eq!(row.map(|(_, fate)| *fate), Some(name.as_str()), "{word}");
+        }
+        let known = |word: &&str| WORDS.iter().any(|(own, _)| own == word);
+        let unknown: Vec<_> = rows
+            .iter()
+            .flat_map(|(words, _)| words)
+            .filter(|word| !known(word))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
     #[test]
     fn words_become_the_rules_they_name() {
         let rules = |list: &str| *taken(list).unwrap().0.rules().of(Flavor::Sys).unwrap();

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use curt_proto::mount3::{MountOk, MountReply, Status};
 use curt_rpc::server::Context;
@@ -13,7 +12,6 @@ use rustix::io::Errno;
 use crate::dispatch::NfsService;
 use crate::exports::{CredentialFlavor, Export, ExportClient, Found};
 use crate::file_handle::Signed;
-use crate::granting::NAMES_TIME;
 use crate::status;
 
 /// The longest component of a path, in bytes.
@@ -83,7 +81,7 @@ fn entry_of(
     client: SocketAddr,
 ) -> Result<Option<ExportClient>, Status> {
     let names = service.exports.names();
-    let deadline = Instant::now() + NAMES_TIME;
+    let deadline = service.exports.deadline();
     loop {
         match export.client(client.ip().to_canonical(), names) {
             Found::Client(entry) => return Ok(Some(entry.clone())),

@@ -133,6 +133,8 @@ struct Files {
     service: Arc<NfsService>,
     /// What the files said last, when they could be served.
     parsed: Parsed,
+    /// What was said of what they mean: at changes of what is mounted it is not said again.
+    problems: Vec<Problem>,
 }
 
 fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Exported> {
@@ -146,7 +148,10 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
     let (state, mut trees) = state(arguments)?;
     let meaning = definitions::meaning(&parsed, &mounts_now()?, &mut trees);
     log(&meaning.problems);
-    let Meaning { definitions, .. } = meaning;
+    let Meaning {
+        definitions,
+        problems,
+    } = meaning;
     let summary = summary(&definitions);
     if definitions.is_empty() {
         tracing::warn!(
@@ -163,6 +168,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
         trees,
         service: Arc::clone(&service),
         parsed,
+        problems,
     }));
     watch_mounts(Arc::clone(&files)).context("cannot watch what is mounted")?;
     Ok(Exported {
@@ -186,6 +192,7 @@ impl Files {
             return message.into();
         }
         files.parsed = parsed;
+        files.problems.clear();
         files.replace("exports read again")
     }
 
@@ -201,9 +208,10 @@ impl Files {
         let Meaning {
             definitions,
             problems,
-            ..
         } = definitions::meaning(&self.parsed, &mounts, &mut self.trees);
-        log(&problems);
+        let is_new = |problem: &&Problem| !self.problems.contains(problem);
+        log(problems.iter().filter(is_new));
+        self.problems = problems;
         let summary = summary(&definitions);
         match self.service.replace_exports(definitions) {
             Ok(difference) => {
@@ -227,7 +235,7 @@ fn watch_mounts(files: Arc<Mutex<Files>>) -> io::Result<()> {
         while mounts::wait_for_change(&list).is_ok() {
             let mut files = files.lock();
             if definitions::depend_on_mounts(&files.parsed) {
-                files.replace("mounts changed");
+                files.replace("what is mounted changed");
             }
         }
     };
@@ -239,7 +247,7 @@ fn mounts_now() -> Result<Mounts> {
     Mounts::now().context("cannot read what is mounted (/proc/self/mountinfo)")
 }
 
-fn log(problems: &[Problem]) {
+fn log<'p>(problems: impl IntoIterator<Item = &'p Problem>) {
     for problem in problems {
         match problem.severity {
             Severity::Warning => tracing::warn!("{problem}"),

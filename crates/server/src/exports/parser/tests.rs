@@ -1,3 +1,4 @@
+//! What lines of exports(5) are read as, what is refused and what is warned about; what is printed reads back.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use proptest::prelude::*;
 

@@ -1,6 +1,9 @@
 //! What the options of exports do to requests: crossing mounts, `subtree_check`, `async`, `nordirplus`, flavours, and reloads.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use curt_proto::nfs3::{
     CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, Created, Fattr,
@@ -11,7 +14,7 @@ use curt_vfs::{Caller, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
-use crate::{ExportClient, ExportDefinition, ExportRules, Fsid};
+use crate::{ExportClient, ExportDefinition, ExportRules, Fsid, NameService, NfsService, Setup, State};
 
 fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> ExportDefinition {
     ExportDefinition::for_everyone(path.as_bytes().to_vec(), Arc::<MemoryVfs>::clone(vfs), rules)
@@ -325,4 +328,79 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
     };
     let refused = fixture.call::<Created, WccData>(Procedure::Create, &arguments);
     assert_eq!(refused.status(), Status::Rofs);
+}
+
+/// A name service that answers nothing until it is released.
+struct Hanging(Arc<AtomicBool>);
+
+impl Hanging {
+    fn wait(&self) {
+        while !self.0.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl NameService for Hanging {
+    fn addresses(&self, _: &str) -> Vec<IpAddr> {
+        self.wait();
+        vec!["127.0.0.1".parse().unwrap()]
+    }
+
+    fn name(&self, _: IpAddr) -> Option<String> {
+        self.wait();
+        Some("client.lab".into())
+    }
+
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        unreachable!("no netgroup is exported to")
+    }
+
+    fn groups(&self, _: u32) -> Option<Vec<u32>> {
+        self.wait();
+        Some(vec![70])
+    }
+}
+
+#[test]
+fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
+    let mut fixture = Fixture::new();
+    let named = ExportDefinition {
+        clients: vec![ExportClient {
+            client: crate::Client::parse("*.lab").unwrap(),
+            ..ExportClient::everyone(rules())
+        }],
+        ..export("/one", &fixture.vfs, rules())
+    };
+    let setup = Setup {
+        state: State::with_key([9; 16]),
+        exports: vec![named, export("/two", &memory(2), rules())],
+        counters: Arc::default(),
+    };
+    let released = Arc::new(AtomicBool::new(false));
+    let service = NfsService::with_names(setup, Box::new(Hanging(Arc::clone(&released))));
+    fixture.service = service.unwrap();
+    let status = |fixture: &Fixture, export| {
+        let root = fixture.root_of(export);
+        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status()
+    };
+    fixture.service.exports.patience = Duration::from_millis(10);
+    assert_eq!(status(&fixture, 1), Status::Jukebox);
+    assert_eq!(
+        status(&fixture, 2),
+        Status::Ok,
+        "everybody may, whatever the name"
+    );
+    fixture.service.manage_groups().unwrap();
+    assert_eq!(
+        status(&fixture, 2),
+        Status::Jukebox,
+        "now it takes the user's groups"
+    );
+    released.store(true, Ordering::Release);
+    fixture.service.exports.patience = Duration::from_secs(20);
+    assert_eq!(
+        (status(&fixture, 1), status(&fixture, 2)),
+        (Status::Ok, Status::Ok)
+    );
 }
