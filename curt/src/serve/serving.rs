@@ -23,6 +23,8 @@ pub(super) fn start(server: Server, seccomp: SeccompChoice) -> Result<Serving> {
     };
     let filters = offence.map(Filters::new).transpose()?;
     let (tell, told) = mpsc::channel();
+    // Found out by reading /proc when first asked for, which serving threads may not.
+    let _ = rustix::param::page_size();
     let run = move || {
         let confined =
             privileges::keep_to_serve().and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
