@@ -73,7 +73,7 @@ impl LocalVfs {
             handles,
             locks: FileLocks::new(),
             syncing: FileLocks::new(),
-            read_ways: ReadWays::default(),
+            read_ways: ReadWays::new(),
             children: Children::new(),
             verdicts: Verdicts::new(),
             kept,

@@ -27,14 +27,27 @@ use crate::handle::NodeHandle;
 const PIECE_MIN: u64 = 16 << 10;
 
 /// What is known of the file system's ways to say whether data are in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ReadWays {
+    /// How large a page of the page cache is, in bytes: asked for when a tree is opened, for a serving thread may not ask.
+    page: u64,
     /// It has no reads that never wait. Relaxed, as the others: whoever sees it late asks once more.
     without_nowait: AtomicBool,
     /// The kernel has no cachestat(2).
     without_cachestat: AtomicBool,
     /// A piece of a file could not be sent.
     pub(super) without_pieces: Arc<AtomicBool>,
+}
+
+impl ReadWays {
+    pub(super) fn new() -> Self {
+        Self {
+            page: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
+            without_nowait: AtomicBool::new(false),
+            without_cachestat: AtomicBool::new(false),
+            without_pieces: Arc::default(),
+        }
+    }
 }
 
 /// Where a read begins, how much it may bring at most, and whether that reaches the end of the file.
@@ -158,7 +171,7 @@ impl LocalVfs {
         if self.read_ways.without_cachestat.load(Ordering::Relaxed) {
             return false;
         }
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let page = self.read_ways.page;
         let end = span.offset + u64::from(span.count);
         match cached_pages(file, span.offset, end - span.offset) {
             Ok(pages) => pages >= end.div_ceil(page) - span.offset / page,
