@@ -100,10 +100,11 @@ fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() ->
     let options = format!("{},acdirmax=0,acdirmin=0", server.ports());
     let mount = Mount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command("bash");
-    command.current_dir(&directory).args([
-        "-c",
-        "echo begun; while :; do for n in {1..40}; do : >goes-$RANDOM; done; rm -f goes-*; sleep 0.05; done",
-    ]);
+    let script = format!(
+        "cd {}; echo begun; while :; do for n in {{1..40}}; do : >goes-$RANDOM; done; rm -f goes-*; sleep 0.05; done",
+        directory.display()
+    );
+    command.args(["-euc", &script]);
     let changes = process::Running::start("who changes it", &mut command)?;
     changes.wait_for("begun", MINUTE)?;
     let (mut passes, mut others) = (0, 0);
