@@ -9,6 +9,7 @@ mod latency;
 mod memory;
 mod names;
 mod read;
+mod spent;
 mod sys;
 mod times;
 pub(crate) mod without_mount;

@@ -1,18 +1,19 @@
 //! `curt bench read`: a large file through a mount, beside libnfs from the same server.
 //!
 //! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides. Beside them a
-//! FUSE file system that has the file in its own memory shows what is left for a mount at most.
+//! FUSE file system that has the file in its own memory shows what is left for a mount at most. Processor time is told as well:
+//! it depends less on what else the machine does.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::content::Content;
 
 use super::bare::{self, BareMount};
+use super::spent::{Spent, measure};
 use super::times::{Compared, Machine, Measured};
 use super::world::World;
 
@@ -65,54 +66,83 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
     let mounted = world.mount("3", &arguments.options)?;
     compare(&mounted.directory().join(SOURCE))?;
     mounted.end()?;
-    let mut rounds: [Vec<f64>; 5] = Default::default();
+    let mut rounds = Rounds::default();
     let bare = tempfile::tempdir()?;
-    let megabytes = arguments.mib as f64 * 1.048_576;
+    let server = world.server_pid().context("the server was started here")?;
     for round in 0..arguments.rounds {
         let mounted = world.mount("3", &arguments.options)?;
-        rounds[0].push(megabytes / seconds(|| read(&mounted.directory().join(SOURCE)))?);
+        let both = [server, mounted.pid()];
+        let file = mounted.directory().join(SOURCE);
+        rounds.read.push(measure(&both, || read(&file))?);
         let target = mounted.directory().join(format!("written/mount-{round}"));
-        rounds[2].push(megabytes / seconds(|| make(&target, arguments.mib))?);
+        rounds
+            .write
+            .push(measure(&both, || make(&target, arguments.mib))?);
         fs::remove_file(&target)?;
         mounted.end()?;
-        rounds[1].push(megabytes / seconds(|| libnfs("nfs-cat", &[&url(SOURCE)]))?);
+        rounds
+            .cat
+            .push(measure(&[server], || libnfs("nfs-cat", &[&url(SOURCE)]))?);
         let floor = BareMount::new(bare.path(), arguments.mib << 20)?;
-        rounds[4].push(megabytes / seconds(|| read(&bare.path().join(bare::FILE)))?);
+        rounds
+            .floor
+            .push(measure(&[], || read(&bare.path().join(bare::FILE)))?);
         floor.end()?;
         let target = format!("written/libnfs-{round}");
         let from = source.display().to_string();
-        rounds[3].push(megabytes / seconds(|| libnfs("nfs-cp", &[&from, &url(&target)]))?);
+        rounds
+            .copy
+            .push(measure(&[server], || libnfs("nfs-cp", &[&from, &url(&target)]))?);
         fs::remove_file(own.path().join(&target))?;
     }
-    let [read, cat, write, copy, floor] = rounds;
-    let compared = [
-        Compared::new(
-            "cold read",
-            "MB/s",
-            Measured::new("mount", read),
-            Measured::new("nfs-cat", cat.clone()),
-        ),
-        Compared::new(
-            "the same from memory, without a server",
-            "MB/s",
-            Measured::new("bare FUSE", floor),
-            Measured::new("nfs-cat", cat),
-        ),
-        Compared::new(
-            "write and fsync",
-            "MB/s",
-            Measured::new("mount", write),
-            Measured::new("nfs-cp", copy),
-        ),
-    ];
-    super::print(arguments.json, &Machine::this(), &compared)?;
+    super::print(
+        arguments.json,
+        &Machine::this(),
+        &rounds.compared(arguments.mib as f64),
+    )?;
     Ok(true)
 }
 
-fn seconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    work()?;
-    Ok(start.elapsed().as_secs_f64())
+/// What each round spent, by what was done.
+#[derive(Debug, Default)]
+struct Rounds {
+    read: Vec<Spent>,
+    cat: Vec<Spent>,
+    floor: Vec<Spent>,
+    write: Vec<Spent>,
+    copy: Vec<Spent>,
+}
+
+impl Rounds {
+    fn compared(&self, mib: f64) -> Vec<Compared> {
+        let pairs = [
+            ("cold read", ("mount", &self.read), ("nfs-cat", &self.cat)),
+            (
+                "the same from memory, without a server",
+                ("bare FUSE", &self.floor),
+                ("nfs-cat", &self.cat),
+            ),
+            ("write and fsync", ("mount", &self.write), ("nfs-cp", &self.copy)),
+        ];
+        let speed = |(name, spent): (&str, &Vec<Spent>)| {
+            let speeds = spent.iter().map(|spent| mib * 1.048_576 / spent.seconds);
+            Measured::new(name, speeds.collect())
+        };
+        let cost = |(name, spent): (&str, &Vec<Spent>)| {
+            let costs = spent.iter().map(|spent| spent.processor_seconds * 1024.0 / mib);
+            Measured::new(name, costs.collect())
+        };
+        pairs
+            .into_iter()
+            .flat_map(|(what, ours, reference)| {
+                let of_all = format!("{what}, processor time of all who take part");
+                [
+                    Compared::new(what, "MB/s", speed(ours), speed(reference)),
+                    Compared::new(&of_all, "s/GiB", cost(ours), cost(reference)),
+                ]
+            })
+            .collect()
+    }
 }
 
 /// Writes the file and waits until it is on disk.

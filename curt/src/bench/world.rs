@@ -20,8 +20,8 @@ pub(crate) struct World {
     directory: TempDir,
     source: String,
     port: Option<u16>,
-    /// Here to end with it.
-    _server: Option<Daemon>,
+    /// Ends with it.
+    server: Option<Daemon>,
     mounts_count: u32,
 }
 
@@ -55,7 +55,7 @@ impl World {
             directory,
             source,
             port: Some(port),
-            _server: Some(server),
+            server: Some(server),
             mounts_count: 0,
         })
     }
@@ -66,7 +66,7 @@ impl World {
             directory: private_directory()?,
             source: source.to_owned(),
             port: None,
-            _server: None,
+            server: None,
             mounts_count: 0,
         })
     }
@@ -79,6 +79,11 @@ impl World {
     /// The port of a server that was started here.
     pub(crate) fn port(&self) -> Option<u16> {
         self.port
+    }
+
+    /// The process id of a server that was started here.
+    pub(crate) fn server_pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Daemon::pid)
     }
 
     /// Mount options, together with those that say where a server that was started here listens.
