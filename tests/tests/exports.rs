@@ -293,7 +293,11 @@ fn refused(network: &Network, words: &str) -> Result<(Option<i32>, String)> {
 }
 
 /// A file that cannot be served (`T` is the test's directory), and what is said of it.
-const BROKEN: [(&str, &str); 6] = [
+const BROKEN: [(&str, &str); 7] = [
+    (
+        "T/good *(rw)\nT/same *(ro)\n",
+        "exports:2: error: T/same: it is the directory that",
+    ),
     (
         "T/gone *(rw)\n",
         "exports:1: error: T/gone: there is no such directory",
@@ -321,6 +325,7 @@ const BROKEN: [(&str, &str); 6] = [
 fn files_that_cannot_be_served_are_told_line_by_line() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory();
+    symlink("good", top.join("same"))?;
     symlink("b", top.join("a"))?;
     symlink("a", top.join("b"))?;
     network.make_directory("good")?;

@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use curt_proto::mount3::PATH_MAX;
+
 use super::clients::Client;
 use super::options::Options;
 use super::text::escape;
@@ -215,7 +217,11 @@ impl Parser<'_, '_> {
             return self.refuse(&shown, "write the path without ..");
         }
         let parts: Vec<&[u8]> = super::table::components(&path).collect();
-        Ok([b"/".as_slice(), &parts.join(&b'/')].concat())
+        let whole = [b"/".as_slice(), &parts.join(&b'/')].concat();
+        if whole.len() > PATH_MAX {
+            return self.refuse(&shown, "longer than the 1024 bytes that clients can mount");
+        }
+        Ok(whole)
     }
 
     /// A client and its options. `bare` is the client before it, if that had none; returns this one, if it has none.

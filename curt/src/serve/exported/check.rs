@@ -4,7 +4,11 @@ use std::{net::ToSocketAddrs, process::ExitCode};
 
 use curt_server::{Client, EXPORTS_DIRECTORY, EXPORTS_FILE, Entry, Problem, Severity, read_exports};
 
-use super::{super::arguments::ServeArguments, definitions, mounts_now};
+use super::{
+    super::arguments::ServeArguments,
+    definitions::{self, Claims},
+    mounts_now,
+};
 
 /// Checks everything that can be checked without serving, and prints what is to be said as `FILE:LINE: …` on standard error.
 /// The status is 1 if anything cannot be served as it is written.
@@ -13,8 +17,13 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
     let mut problems = parsed.problems.clone();
     match mounts_now() {
         Ok(mounts) => {
+            let mut claims = Claims::default();
             for group in definitions::groups(&parsed) {
-                group.look(&mounts, &mut problems);
+                if let Some((place, served)) = group.look(&mounts, &mut problems)
+                    && let Some(first) = served.first()
+                {
+                    claims.claim(&place, first, &mut problems);
+                }
             }
         }
         Err(error) => {

@@ -1,7 +1,7 @@
 //! From the lines of exports(5) to what is served: which directories they mean now, and what is mounted below them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -29,6 +29,27 @@ pub(super) struct Meaning {
     pub(super) definitions: Vec<ExportDefinition>,
     /// What cannot, and why.
     pub(super) problems: Vec<Problem>,
+}
+
+/// Which path each directory is exported by.
+#[derive(Default)]
+pub(super) struct Claims<'p>(BTreeMap<PathBuf, &'p Entry>);
+
+impl<'p> Claims<'p> {
+    /// Whether no other path leads to this directory; else says so.
+    pub(super) fn claim(&mut self, place: &Path, entry: &'p Entry, problems: &mut Vec<Problem>) -> bool {
+        let Some(first) = self.0.get(place) else {
+            self.0.insert(place.to_owned(), entry);
+            return true;
+        };
+        let message = format!(
+            "it is the directory that {} exports as {}: name it once, by one path",
+            first.place,
+            first.path.escape_ascii()
+        );
+        problems.push(about(entry, Severity::Error, &message));
+        false
+    }
 }
 
 /// The clients of one path.
@@ -130,14 +151,19 @@ pub(super) fn depend_on_mounts(parsed: &Parsed) -> bool {
 }
 
 /// What the lines mean, with their directories open.
-pub(super) fn meaning(parsed: &Parsed, mounts: &Mounts, trees: &mut Trees) -> Meaning {
+pub(super) fn meaning<'p>(parsed: &'p Parsed, mounts: &Mounts, trees: &mut Trees) -> Meaning {
     let mut meaning = Meaning::default();
     let mut used = BTreeSet::new();
+    let mut claims = Claims::default();
     let mut entered = Vec::new();
     for group in groups(parsed) {
         let Some((place, served)) = group.look(mounts, &mut meaning.problems) else {
             continue;
         };
+        let is_alone = |entry: &&'p Entry| claims.claim(&place, entry, &mut meaning.problems);
+        if !served.first().is_some_and(is_alone) {
+            continue;
+        }
         match define(&group, &place, &served, trees) {
             Ok(definition) => meaning.definitions.push(definition),
             Err(error) => {

@@ -153,6 +153,11 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
         problems,
     } = meaning;
     let summary = summary(&definitions);
+    if !rustix::process::geteuid().is_root() {
+        tracing::warn!(
+            "not root: everybody works as the user who started this, whatever the files say of squashing"
+        );
+    }
     if definitions.is_empty() {
         tracing::warn!(
             "nothing is exported: write {} and send SIGHUP, or name a directory: curt serve DIR",

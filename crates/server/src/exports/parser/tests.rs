@@ -142,6 +142,14 @@ fn what_was_hardly_meant_is_a_warning() {
 }
 
 #[test]
+fn no_path_is_taken_that_no_client_could_mount() {
+    let line = |length: usize| format!("/{} *\n", "d".repeat(length - 1));
+    assert!(!parse(&line(PATH_MAX)).has_errors());
+    let parsed = parse(&line(PATH_MAX + 1));
+    assert!(parsed.has_errors() && parsed.entries.is_empty());
+}
+
+#[test]
 fn no_more_entries_are_taken_than_the_limit() {
     let text: String = (0..=EXPORTS_MAX).map(|at| format!("/e{at} *\n")).collect();
     let parsed = parse(&text);

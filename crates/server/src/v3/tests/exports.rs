@@ -10,11 +10,16 @@ use curt_proto::nfs3::{
     FileHandle, LookupOk, Outcome, Procedure, ReaddirPlusArguments, RenameArguments, RenameWcc, Sattr,
     Stability, Status, WccData, WriteArguments, WriteOk,
 };
+use curt_rpc::auth::AuthStatus;
+use curt_rpc::server::CallFailure;
 use curt_vfs::{Caller, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
-use crate::{ExportClient, ExportDefinition, ExportRules, Fsid, NameService, NfsService, Setup, State};
+use crate::{
+    ExportClient, ExportDefinition, ExportRules, Flavor, Fsid, NameService, NfsService, RulesByFlavor, Setup,
+    State,
+};
 
 fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> ExportDefinition {
     ExportDefinition::for_everyone(path.as_bytes().to_vec(), Arc::<MemoryVfs>::clone(vfs), rules)
@@ -328,6 +333,32 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
     };
     let refused = fixture.call::<Created, WccData>(Procedure::Create, &arguments);
     assert_eq!(refused.status(), Status::Rofs);
+}
+
+#[test]
+fn a_flavour_that_is_not_offered_is_too_weak_for_every_request() {
+    let fixture = Fixture::new();
+    let root = bytes_of(&fixture.root());
+    let offering = |flavors: &[Flavor]| {
+        let offered = flavors.iter().map(|flavor| (*flavor, rules())).collect();
+        let definition = ExportDefinition {
+            clients: vec![ExportClient {
+                rules: RulesByFlavor::with_sec(offered),
+                ..ExportClient::everyone(rules())
+            }],
+            ..export("/one", &fixture.vfs, rules())
+        };
+        fixture.service.replace_exports(vec![definition]).unwrap();
+        fixture.raw(Procedure::Getattr.number(), &root).map(drop)
+    };
+    let denied = Err(CallFailure::Denied(AuthStatus::TooWeak));
+    assert_eq!(offering(&[Flavor::Sys]), Ok(()));
+    assert_eq!(
+        offering(&[Flavor::None]),
+        denied,
+        "the fixture comes with AUTH_SYS"
+    );
+    assert_eq!(offering(&[Flavor::None, Flavor::Sys]), Ok(()));
 }
 
 /// A name service that answers nothing until it is released.
