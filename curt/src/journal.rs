@@ -16,6 +16,9 @@ pub(crate) fn is_read_from(stream: impl AsFd) -> bool {
     })
 }
 
+/// What a line begins with that says why the program ends.
+pub(crate) const ERROR: &str = "<3>";
+
 /// One line for each event: `<4>what happened`.
 pub(crate) struct Lines(Format<Full, ()>);
 

@@ -123,7 +123,7 @@ mkdir {INSIDE}
 mount -o loop,usrquota /mnt/disk.img {INSIDE}
 (cd {INSIDE}; {setup}
 )
-{curt} serve {INSIDE} --bind 0.0.0.0:{PORT} --mount-port {PORT} --state /run/curt --no-rpcbind --squash none --insecure {arguments} &
+{curt} serve {INSIDE} --bind 0.0.0.0:{PORT} --mount-port {PORT} --state /run/curt --no-rpcbind --squash none --insecure --seccomp kill {arguments} &
 until (exec 3<>/dev/tcp/127.0.0.1/{PORT}) 2>/dev/null; do kill -0 $! || exit 1; sleep 0.1; done
 echo READY
 {CONTROL_LOOP}

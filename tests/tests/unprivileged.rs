@@ -23,6 +23,8 @@ fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<Running
         "--mount-port",
         &PORT.to_string(),
         "--insecure",
+        "--seccomp",
+        "kill",
         "--state",
     ]);
     command.arg(network.directory().join("state")).args(arguments);

@@ -153,6 +153,9 @@ const RUNTIME: &[libc::c_long] = &[
 const SYS_CACHESTAT: libc::c_long = 451;
 const SYS_FCHMODAT2: libc::c_long = 452;
 
+/// Asks for what the kernel told the program at its start, such as the size of a page (Linux 6.4; the libc crate has no name for it).
+const PR_GET_AUXV: i32 = 0x4155_5856;
+
 /// Older calls that some libraries still make on this processor.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[libc::c_long] = &[
@@ -236,7 +239,7 @@ fn allowed() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>> {
         libc::PR_SET_NAME,
         libc::PR_GET_NAME,
         libc::PR_SET_VMA,
-        libc::PR_CAPBSET_READ,
+        PR_GET_AUXV,
     ];
     let options = options.map(|option| masked(0, u64::MAX, mask(option)));
     allowed.push((libc::SYS_prctl, options.into_iter().collect::<Result<_>>()?));

@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{
     arguments::{NFS_PORT, ServeArguments},
-    inherited::{self, Inherited},
+    inherited::Inherited,
 };
 
 /// How many connections may wait to be accepted.
@@ -31,10 +31,9 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Takes the sockets that a service manager opened, or opens those that `arguments` ask for. Without `--bind`, a machine without
+    /// Takes the sockets that a service manager opened, if any were `inherited`, or opens those that `arguments` ask for. Without `--bind`, a machine without
     /// IPv6 is a warning.
-    pub(super) fn open(arguments: &ServeArguments) -> Result<Self> {
-        let inherited = inherited::sockets()?;
+    pub(super) fn open(arguments: &ServeArguments, inherited: Vec<Inherited>) -> Result<Self> {
         if !inherited.is_empty() {
             ensure!(
                 arguments.bind.is_empty() && arguments.mount_port.is_none(),

@@ -29,7 +29,7 @@ use curt_trace::ServerCounters;
 
 pub(crate) use self::arguments::ServeArguments;
 use self::{exported::Exported, listeners::Listeners, ports::ByPort, registration::Registration};
-use crate::logs;
+use crate::{journal, logs};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
@@ -40,6 +40,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
+            if journal::is_read_from(std::io::stderr()) {
+                eprint!("{}", journal::ERROR);
+            }
             eprintln!("curt serve: {error:#}");
             ExitCode::FAILURE
         }
@@ -55,7 +58,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         )
     })?;
     // Before anything else opens a descriptor: theirs are known by their numbers.
-    let mut listeners = Listeners::open(arguments)?;
+    let inherited = inherited::sockets()?;
     raise_descriptor_limit();
     privileges::keep_to_manage()?;
     let counters = Arc::new(ServerCounters::default());
@@ -72,6 +75,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         .is_none()
         .then(|| exported::state_directory(arguments));
     let _control = control::listen(&service, &counters, state.and_then(Result::ok));
+    let mut listeners = Listeners::open(arguments, inherited)?;
     let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
     let server = Server::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;

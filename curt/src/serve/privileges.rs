@@ -1,8 +1,8 @@
 //! Which of root's rights are kept, and by which thread.
 //!
 //! The process gives up what no part of it needs before it opens anything that clients can influence; the threads that serve give up more. Each step is for
-//! good: permitted, effective and bounding sets shrink, ambient and inheritable ones are emptied, and no program that is run could
-//! regain anything (`no_new_privs`). A process without rights keeps what it has: none.
+//! good: permitted and effective sets shrink (the bounding set at the first step, which gives up the right to change it), ambient and inheritable ones
+//! are emptied, and no program that is run could regain anything (`no_new_privs`). A process without rights keeps what it has: none.
 
 use anyhow::{Context, Result};
 use rustix::thread::{
