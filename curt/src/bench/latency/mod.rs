@@ -186,10 +186,8 @@ fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subje
         Subject::bare(place, Role::Echo, &curt)?,
         Subject::bare(place, Role::Floor, &curt)?,
         curt,
+        Subject::serving(place, Role::Uncached, &["--filecache", "off"])?,
     ];
-    if has_file_cache() {
-        subjects.push(Subject::serving(place, Role::Uncached, &["--filecache", "off"])?);
-    }
     for peer in &arguments.peer {
         let known = |subject: &Subject| subject.name == peer.name;
         ensure!(
@@ -200,14 +198,6 @@ fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subje
         subjects.push(Subject::peer(place, peer)?);
     }
     Ok(subjects)
-}
-
-/// Whether `curt serve` can be told to do without a file cache.
-fn has_file_cache() -> bool {
-    let command = <crate::serve::ServeArguments as clap::Args>::augment_args(clap::Command::new("serve"));
-    command
-        .get_arguments()
-        .any(|argument| argument.get_id() == "filecache")
 }
 
 fn mount(place: &Place<'_>, subjects: &[Subject]) -> Result<Mounted> {

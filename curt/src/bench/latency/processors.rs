@@ -39,6 +39,19 @@ impl Processors {
     }
 }
 
+impl Processors {
+    /// Lets this thread and a server begin a sample on the same processor, from where the kernel may move them if they are
+    /// placed [anywhere](Placement::Any). Without it a server would keep the place that chance gave it long ago, next to the
+    /// client or across from it, and that alone makes a threefold difference.
+    pub(super) fn begin(&self, placement: Placement, pid: Option<u32>) -> Result<()> {
+        if let (Placement::Any, Some(pid)) = (placement, pid) {
+            self.place(Placement::OneCpu, &[pid])?;
+            self.place(Placement::Any, &[pid])?;
+        }
+        Ok(())
+    }
+}
+
 fn place_threads(pid: u32, set: &CpuSet) -> Result<()> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread: i32 = thread?.file_name().to_string_lossy().parse()?;

@@ -117,11 +117,13 @@ pub(super) fn measure(
                 subjects.len() - 1 - at
             };
             let (subject, lanes) = (&subjects[at], &mut lanes[at]);
+            processors.begin(cell.placement, subject.pid)?;
             sample(subject, cell, operations, lanes, &mut measured[at])
                 .with_context(|| subject.name.clone())?;
         }
         if let Some(mounted) = mounted.filter(|_| cell.shape.is_single()) {
             for (operation, measured) in cell.operations.iter().zip(&mut through_mount) {
+                processors.begin(cell.placement, Some(mounted.pid()))?;
                 let mut latencies = Vec::new();
                 let took = mounted.run((*operation, cell.generation), operations, &mut latencies)?;
                 measured.add(&mut latencies, took, None);
