@@ -15,7 +15,7 @@ use crate::root;
 /// How many run at a time: as many as there are processors where there are few.
 const LANES: usize = 2;
 /// Files that hold counts or times against how long a run took: nothing else runs beside them.
-const ALONE: [&str; 3] = ["bench", "demo", "memory"];
+const ALONE: [&str; 5] = ["bench", "connections", "demo", "memory", "slow_exports"];
 /// The longest, first: whoever is alone at the end is done soon.
 const LONGEST: [&str; 4] = ["serve", "mount", "silence", "helper"];
 

@@ -1,0 +1,34 @@
+//! A slow file system behind one export keeps nobody waiting who asks for a file of another over the same connection.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use curt_tests::curt::program;
+use curt_tests::process::finish;
+use serde_json::Value;
+
+const SECONDS: Duration = Duration::from_secs(60);
+/// What the slow file system takes for a READ or a COMMIT, in µs.
+const SLOWNESS_US: f64 = 5000.0;
+/// The most that a quick call may be delayed, in µs.
+const DELAY_MAX_US: f64 = 200.0;
+
+#[test]
+fn a_quick_call_behind_a_slow_one_of_another_export_is_not_delayed() -> Result<()> {
+    let mut command = Command::new(program("curt")?);
+    command.args(["bench", "latency", "--slow", "--quick", "--json"]);
+    let (_, output, errors) = finish(&mut command, SECONDS)?;
+    let report: Value = serde_json::from_str(&output).with_context(|| format!("{output}{errors}"))?;
+    let rows = report["slow"].as_array().context("no rows")?;
+    ensure!(
+        rows.len() == 4,
+        "COMMIT and READ, each with the quick call and before it: {report}"
+    );
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().with_context(|| format!("no {key}: {row}"));
+        ensure!(number("slow_us")? >= SLOWNESS_US, "nothing was slow: {row}");
+        ensure!(number("delay_us")? < DELAY_MAX_US, "{row}");
+    }
+    Ok(())
+}
