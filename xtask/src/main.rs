@@ -71,6 +71,9 @@ enum Comparison {
         /// Print JSON, and leave the documents as they are
         #[arg(long)]
         json: bool,
+        /// Write the documents from what --json printed into this file, and measure nothing; the picture stays
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "rounds"])]
+        from: Option<PathBuf>,
     },
 }
 
@@ -81,8 +84,12 @@ fn main() -> ExitCode {
         Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds).map(|()| true),
         Chore::Packages => packages::install().map(|()| true),
         Chore::Compare {
-            what: Comparison::Latency { rounds, json },
-        } => compare::latency(&root(), rounds, json).map(|()| true),
+            what: Comparison::Latency { rounds, json, from },
+        } => match from {
+            Some(file) => compare::write_documents(&root(), &file),
+            None => compare::latency(&root(), rounds, json),
+        }
+        .map(|()| true),
         Chore::Install {
             uninstall,
             prefix,

@@ -39,15 +39,28 @@ pub(crate) fn latency(root: &Path, rounds: u16, json: bool) -> Result<()> {
         print!("{text}");
         return Ok(());
     }
-    let report: Value = serde_json::from_str(&text).context("what the benchmark printed")?;
+    write(root, &text)?;
+    println!("BENCHMARKS.md, README.md and {PICTURE} are written");
+    Ok(())
+}
+
+/// Writes the tables of the documents from what the benchmark printed as JSON before.
+///
+/// # Errors
+/// The file is not that, or a document cannot be written.
+pub(crate) fn write_documents(root: &Path, file: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    write(root, &text)
+}
+
+fn write(root: &Path, text: &str) -> Result<()> {
+    let report: Value = serde_json::from_str(text).context("what the benchmark printed")?;
     replace(
         &root.join("BENCHMARKS.md"),
         "latency",
         &tables::benchmarks(&report)?,
     )?;
-    replace(&root.join("README.md"), "latency", &tables::readme(&report)?)?;
-    println!("BENCHMARKS.md, README.md and {PICTURE} are written");
-    Ok(())
+    replace(&root.join("README.md"), "latency", &tables::readme(&report)?)
 }
 
 fn build(root: &Path) -> Result<()> {
