@@ -1,0 +1,137 @@
+//! What a running server tells of itself: `curt serve --stages`, `curt stat --server` and `curt trace --graph`.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use curt_tests::curt::{Serve, program};
+use curt_tests::network::{ADDRESS, Network};
+use curt_tests::process;
+use serde_json::Value;
+
+/// How long a command may take that waits for a client.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The stages that each WRITE of a file that is open passes.
+const STAGES: [&str; 7] = [
+    "receive",
+    "decode",
+    "handle",
+    "open",
+    "file_system",
+    "encode",
+    "send",
+];
+
+fn curt(network: &Network, arguments: &[&str]) -> Command {
+    let mut command = network.command(program("curt").unwrap());
+    command.args(arguments);
+    command
+}
+
+fn json(network: &Network, arguments: &[&str]) -> Value {
+    serde_json::from_str(&process::run(&mut curt(network, arguments), LIMIT).unwrap()).unwrap()
+}
+
+/// Writes and reads files through libnfs, which overwrites none.
+fn copy(network: &Network, export: &std::path::Path, rounds: usize) {
+    let script = format!(
+        "for i in $(seq {rounds}); do url=\"nfs://{ADDRESS}{}/copy-$$-$i?version=3&nfsport=2049&mountport=2049\"; \
+         nfs-cp /etc/services \"$url\"; nfs-cat \"$url\" >/dev/null; done",
+        export.display()
+    );
+    network.shell(&script, Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn a_server_tells_where_its_time_goes() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    let mut serve = Serve::start(&network, &export, &["--stages=1"]).unwrap();
+    let pid = serve.process().pid().to_string();
+    copy(&network, &export, 5);
+    let report = json(&network, &["stat", "--server", &pid, "--json"]);
+    assert_eq!(report["pid"].to_string(), pid);
+    assert_eq!(report["stages"]["every"], 1);
+    let write = &report["stages"]["procedures"]["WRITE"];
+    assert!(write["count"].as_u64().unwrap() >= 5, "{report}");
+    let total = write["total"]["p50_us"].as_f64().unwrap();
+    for stage in STAGES {
+        let median = write["stages"][stage]["p50_us"].as_f64();
+        assert!(
+            median.is_some_and(|median| median > 0.0 && median <= total),
+            "{stage} of {write}"
+        );
+    }
+    let file_cache = report["file_cache"].as_object().unwrap();
+    assert_eq!(file_cache.len(), 9, "{report}");
+    assert!(file_cache["acquisitions"].as_u64().unwrap() >= 10, "{report}");
+    assert!(
+        report["counters"]["events"]["token_hits"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+    // By its state directory, as text; switched off, nothing more is measured.
+    let state = network.directory().join("state");
+    let state = state.to_str().unwrap();
+    let text = process::run(&mut curt(&network, &["stat", "--server", state]), LIMIT).unwrap();
+    assert!(
+        text.contains("one request of 1 measured") && text.contains("mean age (ms):"),
+        "{text}"
+    );
+    process::run(
+        &mut curt(&network, &["stat", "--server", &pid, "--stages", "0"]),
+        LIMIT,
+    )
+    .unwrap();
+    copy(&network, &export, 1);
+    let report = json(&network, &["stat", "--server", &pid, "--json"]);
+    assert_eq!(
+        report["stages"]["procedures"].as_object().unwrap().len(),
+        0,
+        "{report}"
+    );
+}
+
+#[test]
+fn one_request_is_shown_as_a_call_graph() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    let _serve = Serve::start(&network, &export, &[]).unwrap();
+    // Clients may connect before it can be asked.
+    process::until("the server can be asked", LIMIT, || {
+        Ok(process::run(&mut curt(&network, &["stat", "--server"]), LIMIT).ok())
+    })
+    .unwrap();
+    // Nothing is measured, and yet the next WRITE is shown to who asks.
+    let mut trace = curt(&network, &["trace", "--graph", "write"]);
+    let shown = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| process::finish(&mut trace, LIMIT).unwrap());
+        while !waiting.is_finished() {
+            copy(&network, &export, 1);
+        }
+        waiting.join().unwrap()
+    });
+    let (status, text, errors) = shown;
+    assert!(status.success(), "{errors}");
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    assert!(
+        lines[0].ends_with("| WRITE() {") && lines.last().unwrap().ends_with("| }"),
+        "{text}"
+    );
+    for called in [
+        "  receive();",
+        "    handle()",
+        "open_file()",
+        "pwrite();",
+        "fstat();",
+        "  send();",
+    ] {
+        assert!(text.contains(called), "{called} is not in\n{text}");
+    }
+    let (status, _, errors) =
+        process::finish(&mut curt(&network, &["trace", "--graph", "WRIT"]), LIMIT).unwrap();
+    assert!(
+        !status.success() && errors.contains("no procedure of NFSv3"),
+        "{errors}"
+    );
+}
