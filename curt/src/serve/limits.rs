@@ -92,6 +92,8 @@ fn mebibytes(number: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use curt_rpc::server::Limit;
+
     use super::*;
 
     #[derive(clap::Parser)]
@@ -114,6 +116,15 @@ mod tests {
             ..Limits::default()
         };
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn every_limit_that_is_told_is_an_option() {
+        let command = <LimitArguments as Args>::augment_args(clap::Command::new("serve"));
+        for limit in Limit::ALL.into_iter().filter(|limit| *limit != Limit::System) {
+            let named = |argument: &clap::Arg| argument.get_long() == Some(limit.name());
+            assert!(command.get_arguments().any(named), "--{}", limit.name());
+        }
     }
 
     #[test]

@@ -120,14 +120,15 @@ impl Limit {
         Self::System,
     ];
 
-    /// What an operator reads who wants to know which option to change.
+    /// What an operator reads who wants to know which option of `curt serve` to change. (A client's share of the threads follows
+    /// from their number.)
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "max-connections",
             Self::ConnectionsPerClient => "max-connections-per-client",
             Self::InFlight => "max-in-flight",
-            Self::ThreadsPerClient => "max-threads-per-client",
+            Self::ThreadsPerClient => "threads",
             Self::Unsent => "max-unsent",
             Self::UnsentPerClient => "max-unsent-per-client",
             Self::HalfRecords => "max-half-records",
