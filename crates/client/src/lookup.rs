@@ -145,10 +145,10 @@ impl Client {
                     why = Some(reason);
                 }
                 Step::Lookup(reason, former) => {
-                    self.count_lookup(reason, former.as_ref());
-                    if former.is_none() {
-                        note_miss(directory);
+                    if former.is_none() && self.ask_for_attributes(asked, directory, name) {
+                        continue;
                     }
+                    self.count_lookup(reason, former.as_ref());
                     return self.ask_known_name(asked, directory, name, (reason, former));
                 }
             }
@@ -444,13 +444,6 @@ impl Client {
             self.count(ClientCounter::NegFalse);
             self.core.proven_coarse(directory.fsid().unwrap_or(0));
         }
-    }
-}
-
-/// A name of which nothing was known is looked up: if many are that a listing told, their attributes are worth asking for with it.
-fn note_miss(directory: &Inode) {
-    if let crate::inode::Kept::Directory(kept) = &mut directory.facts().kept {
-        kept.misses = kept.misses.saturating_add(1);
     }
 }
 

@@ -28,6 +28,16 @@ pub const SIZE_MAX: u32 = 1 << 20;
 /// name of 12 (ext4, XFS, btrfs, tmpfs), a reply with attributes about 170.
 const LARGE: u64 = 32 * 1024;
 
+/// Bytes of the largest reply with attributes: its 1,500 names are looked at before the shortest lifetime of attributes (3 s) ends.
+pub const PLUS_SIZE_MAX: u32 = 256 * 1024;
+
+/// Names that [`ListingMode::Restart`] tells before it looks again whether the directory changed: those of 4 KiB, as clients kept
+/// them that did so.
+pub const RESTART_NAMES: usize = 102;
+
+/// Names among which [`MISSES_MAX`] that are looked up one by one count as looked up in a row.
+pub const MISSES_WINDOW: u32 = 64;
+
 /// How the next request of a listing is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
@@ -47,6 +57,26 @@ pub struct ListingView {
     pub names_since_stat: u32,
 }
 
+impl ListingDecision {
+    /// What becomes of a reply's size for such a request.
+    #[must_use]
+    pub fn bound(self, size: u32) -> u32 {
+        match self {
+            Self::Plus => size.min(PLUS_SIZE_MAX),
+            Self::Plain => size,
+        }
+    }
+}
+
+/// How many names are told before it is decided again how to go on.
+#[must_use]
+pub const fn names_between_decisions(options: &CacheOptions) -> usize {
+    match options.listing {
+        ListingMode::GoOn => usize::MAX,
+        ListingMode::Restart => RESTART_NAMES,
+    }
+}
+
 /// Decides the next request.
 pub const fn decide_listing(view: ListingView, options: &CacheOptions) -> ListingDecision {
     match options.plus {
@@ -59,8 +89,41 @@ pub const fn decide_listing(view: ListingView, options: &CacheOptions) -> Listin
     }
 }
 
+/// Names of a listing that were looked up one by one, in its order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// Where in the listing the last one is.
+    at: u32,
+    /// How many there were in a row.
+    count: u32,
+    /// How many there were in all.
+    all: u32,
+}
+
+impl Misses {
+    /// A name was looked up; whether there are enough for finding out where in the listing they are.
+    pub const fn is_worth_placing(&mut self) -> bool {
+        self.all = self.all.saturating_add(1);
+        self.all > MISSES_MAX / 2
+    }
+
+    /// The name at `place` of the listing was looked up; how many were in a row by now.
+    pub const fn note(&mut self, place: u32) -> u32 {
+        let is_next = place >= self.at && place - self.at <= MISSES_WINDOW;
+        self.count = if is_next { self.count.saturating_add(1) } else { 1 };
+        self.at = place;
+        self.count
+    }
+
+    /// The names up to `place` came with attributes: if those that follow are looked up too, that is noticed soon.
+    pub const fn served_up_to(&mut self, place: u32) {
+        self.at = place;
+        self.count = MISSES_MAX * 3 / 4;
+    }
+}
+
 /// Whether names that were listed without attributes are to be asked for again with them, `misses` of them having been
-/// looked up one by one since that was last decided.
+/// looked up one by one in a row.
 #[must_use]
 pub const fn wants_attributes(misses: u32, options: &CacheOptions) -> bool {
     match options.plus {
@@ -141,6 +204,34 @@ mod tests {
         assert_eq!(next_size(SIZE_MAX, 256 * 1024), 256 * 1024);
         assert_eq!(next_size(SIZE_MAX, 512), SIZE_MIN, "no server means less");
         assert_eq!(first_size(Some(1), 1), SIZE_MIN);
+    }
+
+    #[test]
+    fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
+        let mut misses = Misses::default();
+        let placed = (0..MISSES_MAX).filter(|_| misses.is_worth_placing()).count();
+        assert_eq!(placed, 8);
+        assert_eq!(misses.note(100), 1);
+        assert_eq!(misses.note(101), 2);
+        assert_eq!(misses.note(101 + MISSES_WINDOW), 3);
+        assert_eq!(misses.note(102 + 2 * MISSES_WINDOW), 1, "too far");
+        assert_eq!(misses.note(5), 1, "backwards");
+        misses.served_up_to(1000);
+        assert_eq!(misses.note(1001), 13);
+    }
+
+    #[test]
+    fn replies_with_attributes_are_bounded_and_a_restart_looks_again_after_a_page() {
+        assert_eq!(ListingDecision::Plus.bound(SIZE_MAX), PLUS_SIZE_MAX);
+        assert_eq!(ListingDecision::Plus.bound(PLUS_SIZE_MAX - 1), PLUS_SIZE_MAX - 1);
+        assert_eq!(ListingDecision::Plain.bound(SIZE_MAX), SIZE_MAX);
+        let options = CacheOptions::default();
+        assert_eq!(names_between_decisions(&options), usize::MAX);
+        let restart = CacheOptions {
+            listing: ListingMode::Restart,
+            ..options
+        };
+        assert_eq!(names_between_decisions(&restart), RESTART_NAMES);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use curt_policy::{Epoch, Moment, NameLabel};
+use curt_policy::{Epoch, Moment, NameLabel, listing::Misses};
 
 use super::Inode;
 use crate::{
@@ -34,8 +34,8 @@ pub(crate) struct Directory {
     unlisted: Vec<u64>,
     /// Names that listings gave since one of its children was asked about.
     pub(crate) names_since_stat: u32,
-    /// Names that were looked up at the server since the last listing began or asked for attributes.
-    pub(crate) misses: u32,
+    /// Listed names that were looked up at the server one by one.
+    pub(crate) misses: Misses,
     /// Bytes in which attributes of names were last asked for that had been listed without.
     pub(crate) plus_size: u32,
     /// Names that requests of ours are about to change, and whether two of them are about the same one.

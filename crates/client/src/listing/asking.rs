@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     NameLabel, Rights,
-    listing::{self, ListingDecision, SIZE_FIRST_MAX},
+    listing::{self, ListingDecision, PLUS_SIZE_MAX, SIZE_FIRST_MAX},
     names::Learned as Said,
 };
 use curt_proto::nfs3::Status;
@@ -14,14 +14,15 @@ use rustix::io::Errno;
 use super::{
     OpenDirectory,
     ahead::Ahead,
-    chunk::{Chunk, ChunkBuilder},
+    chunk::ChunkBuilder,
     fetch::{Fetched, NotFetched, Requester},
-    sequence::{Appended, Departing, Position, Sequence, ServerPlace},
+    growing::Departing,
+    sequence::{Appended, Sequence, ServerPlace},
 };
 use crate::{
     client::{Asked, Client},
     errno,
-    inode::Inode,
+    inode::{Inode, Kept},
     plan::ListedName,
 };
 
@@ -108,7 +109,7 @@ impl Client {
         let sequence = Arc::downgrade(sequence);
         self.background.spawn(Box::new(move || {
             let decision = requester.decide(false);
-            let fetched = requester.fetch(place, size, decision, ahead.interrupt());
+            let fetched = requester.fetch(place, decision.bound(size), decision, ahead.interrupt());
             let is_answer = match &fetched {
                 Ok(fetched) => !fetched.is_without_progress(),
                 Err(NotFetched::Refused(status, _)) => *status != Status::Toosmall,
@@ -163,9 +164,9 @@ impl Client {
         size: u32,
     ) -> Result<Fetched, NotFetched> {
         let most = self.reply_max();
-        let (mut size, mut was_empty) = (size, false);
+        let decision = requester.decide(place.cookie == 0);
+        let (mut size, mut was_empty) = (decision.bound(size), false);
         loop {
-            let decision = requester.decide(place.cookie == 0);
             let larger = listing::next_size(size, most);
             match requester.fetch(place, size, decision, &asked.interrupt) {
                 Err(NotFetched::Refused(Status::Toosmall, _)) if larger > size => size = larger,
@@ -209,7 +210,7 @@ impl Client {
             );
         }
         let reply = (fetched.page.verifier, fetched.page.end);
-        if sequence.append(builder, reply, (fetched.plus, fetched.size)) == Appended::Loop {
+        if sequence.append(builder, reply, fetched.size) == Appended::Loop {
             tracing::warn!(directory = ?inode, "the server lists a directory in circles: a cookie comes twice, or leads back");
             return Err(Errno::IO);
         }
@@ -273,35 +274,43 @@ impl Client {
         drop(former);
     }
 
-    /// Names that were listed without attributes are being looked up one by one: those that follow are asked for with them.
-    pub(super) fn ask_for_attributes(
-        &self,
-        asked: &Asked,
-        directory: &OpenDirectory,
-        (sequence, chunk): (&Arc<Sequence>, &Chunk),
-        (cookie, position): (u64, Position),
-    ) {
-        if chunk.has_attributes {
-            return;
-        }
-        let inode = &directory.inode;
-        let size = {
+    /// A name is to be looked up of which nothing is known. If names of a listing are being looked up one by one in its order, those
+    /// from this one on are asked for together; whether they were.
+    pub(crate) fn ask_for_attributes(&self, asked: &Asked, inode: &Arc<Inode>, name: &[u8]) -> bool {
+        let options = self.core.options();
+        let (place, sequence, size) = {
             let mut facts = inode.facts();
-            let kept = facts.kept.directory();
-            if !listing::wants_attributes(kept.misses, &self.core.options()) {
-                return;
+            let Kept::Directory(kept) = &mut facts.kept else {
+                return false;
+            };
+            if !kept.misses.is_worth_placing() {
+                return false;
             }
-            kept.misses = 0;
-            kept.plus_size = listing::next_size(kept.plus_size.max(SIZE_FIRST_MAX / 2), self.reply_max());
-            kept.plus_size
+            let Some(sequence) = kept.whole_listing().filter(|listing| listing.label().is_some()) else {
+                return false;
+            };
+            let Some((ordinal, place)) = sequence.place_of(name) else {
+                return false;
+            };
+            if !listing::wants_attributes(kept.misses.note(ordinal), &options) {
+                return false;
+            }
+            kept.plus_size = listing::next_size(kept.plus_size.max(SIZE_FIRST_MAX / 2), PLUS_SIZE_MAX);
+            kept.misses.served_up_to(ordinal);
+            (place, sequence, kept.plus_size.min(self.reply_max()))
         };
-        let (verifier, _) = sequence.verifier_and_size(position);
-        let verifier = if cookie == 0 { Default::default() } else { verifier };
-        let place = ServerPlace { cookie, verifier };
         let requester = self.requester(asked, inode);
         // Without an answer the names are looked up one by one, as they were.
-        if let Ok(fetched) = requester.fetch(place, size, ListingDecision::Plus, &asked.interrupt) {
-            self.prime(inode, &fetched);
+        let Ok(fetched) = requester.fetch(place, size, ListingDecision::Plus, &asked.interrupt) else {
+            return false;
+        };
+        self.prime(inode, &fetched);
+        let last = fetched.page.names.last();
+        if let Some((ordinal, _)) = last.and_then(|last| sequence.place_of(&last.name))
+            && let Kept::Directory(kept) = &mut inode.facts().kept
+        {
+            kept.misses.served_up_to(ordinal);
         }
+        true
     }
 }

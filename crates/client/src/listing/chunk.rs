@@ -46,8 +46,6 @@ pub(super) struct ChunkBuilder {
 pub(crate) struct Chunk {
     names: Box<[u8]>,
     slots: Box<[Slot]>,
-    /// They came with attributes.
-    pub(super) has_attributes: bool,
     used_at: AtomicU64,
     /// What they take of the mount's listing memory.
     charge: Charge,
@@ -80,11 +78,10 @@ impl ChunkBuilder {
         bytes as u64
     }
 
-    pub(super) fn build(self, has_attributes: bool, used_at: u64, charge: Charge) -> Chunk {
+    pub(super) fn build(self, used_at: u64, charge: Charge) -> Chunk {
         Chunk {
             names: self.names.into(),
             slots: self.slots.into(),
-            has_attributes,
             used_at: AtomicU64::new(used_at),
             charge,
         }

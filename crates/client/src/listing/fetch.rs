@@ -13,7 +13,7 @@ use curt_proto::nfs3::Status;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::ClientCounter;
 
-use super::sequence::{Learned, ServerPlace};
+use super::{growing::Learned, sequence::ServerPlace};
 use crate::{
     core::Core,
     credentials::Identity,

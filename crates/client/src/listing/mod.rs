@@ -15,6 +15,7 @@ mod ahead;
 mod asking;
 mod chunk;
 mod fetch;
+mod growing;
 mod memory;
 mod pass;
 mod patch;

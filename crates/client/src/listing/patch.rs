@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 
 use super::{
     chunk::ChunkBuilder,
-    sequence::{Position, Sequence, State},
+    sequence::{Position, Sequence, ServerPlace, State},
 };
 use crate::plan::Kind;
 
@@ -62,6 +62,23 @@ impl Sequence {
         }
     }
 
+    /// The how-many-th name this is of a whole listing, and where the server tells it.
+    pub(super) fn place_of(&self, name: &[u8]) -> Option<(u32, ServerPlace)> {
+        let mut state = self.state.lock();
+        self.index_names(&mut state);
+        let position = self.find_name(&state, name)?;
+        let place = &state.places[position.place];
+        let ordinal = place.first + u32::try_from(position.name).ok()?;
+        if position.name == 0 {
+            return Some((ordinal, place.after()));
+        }
+        let cookie = place.chunk.as_ref()?.cookie(position.name - 1)?;
+        // Names of our own making are known to no server.
+        (cookie < OWN_COOKIE).then_some(())?;
+        let verifier = state.verifier_behind(position.place);
+        Some((ordinal, ServerPlace { cookie, verifier }))
+    }
+
     /// Marks a name as removed; false if it is not listed.
     fn remove_name(&self, name: &[u8]) -> bool {
         let mut state = self.state.lock();
@@ -89,7 +106,7 @@ impl Sequence {
         let mut builder = ChunkBuilder::with_capacity(1);
         builder.push(name, fileid, Some(kind), OWN_COOKIE + state.own as u64);
         let charge = self.memory().charge(builder.bytes());
-        let chunk = Arc::new(builder.build(true, self.memory().next_use(), charge));
+        let chunk = Arc::new(builder.build(self.memory().next_use(), charge));
         let ordinal = state.count;
         if !self.push(&mut state, chunk) {
             return false;

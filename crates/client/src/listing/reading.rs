@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     NameDecision, NameIntent, NameView,
-    listing::{GoOn, decide_going_on, reads_ahead},
+    listing::{GoOn, decide_going_on, names_between_decisions, reads_ahead},
     names::{Entry as Known, Wanted, decide_lookup},
 };
 use curt_trace::ClientCounter;
@@ -36,8 +36,9 @@ struct Reader<'a> {
     /// Of the last name that was told.
     cookie: u64,
     told_before: Option<Arc<Told>>,
-    /// Names told by this call.
+    /// Names told by this call, and how many it may tell.
     count: usize,
+    most: usize,
 }
 
 impl Client {
@@ -75,6 +76,7 @@ impl Client {
             cookie,
             told_before: None,
             count: 0,
+            most: names_between_decisions(&self.core.options()),
         };
         self.seek(&mut reader);
         self.tell_all(&mut reader)
@@ -100,14 +102,6 @@ impl Client {
         loop {
             match reader.sequence.step(&mut reader.position) {
                 Step::Names(chunk) => {
-                    if reader.count == 0 {
-                        self.ask_for_attributes(
-                            reader.asked,
-                            reader.directory,
-                            (&reader.sequence, &chunk),
-                            (reader.cookie, reader.position),
-                        );
-                    }
                     let is_full = self.tell_chunk(reader, &chunk);
                     let (at, cookie) = (reader.position, reader.cookie);
                     let mut pass = reader.directory.pass.lock();
@@ -119,8 +113,9 @@ impl Client {
                     }
                 }
                 Step::End => return Ok(()),
-                // Who has names does not wait for more.
+                // Who has names does not wait for more; and whoever looks at each does so before their attributes are old.
                 Step::Evicted | Step::Unread { is_near: false } if reader.count > 0 => return Ok(()),
+                Step::Unread { .. } if reader.count > 0 && reader.plus => return Ok(()),
                 Step::Evicted => {
                     let mut pass = reader.directory.pass.lock();
                     pass.go_on_alone(&self.listing_memory, reader.cookie, reader.position);
@@ -151,7 +146,7 @@ impl Client {
                 .is_some_and(|told| told.contains(entry.name));
             left_out += u64::from(is_told);
             if !is_told && !entry.is_gone {
-                if !self.tell(reader, &entry) {
+                if reader.count == reader.most || !self.tell(reader, &entry) {
                     is_full = true;
                     break;
                 }
@@ -230,7 +225,6 @@ impl Client {
                 let Kept::Directory(kept) = &mut facts.kept else {
                     return Ok(None);
                 };
-                kept.misses = 0;
                 let listing = kept.whole_listing();
                 let Some((listing, label)) =
                     listing.and_then(|listing| Some((Arc::clone(&listing), listing.label()?)))

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use curt_policy::{Epoch, NameLabel, Ticket};
+use curt_policy::NameLabel;
 use curt_proto::nfs3::CookieVerifier;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use super::{
     ahead::Ahead,
     chunk::{Chunk, ChunkBuilder},
+    growing::Learned,
     memory::{Charge, ListingMemory},
 };
 
@@ -61,30 +62,6 @@ pub(super) enum Step {
     End,
 }
 
-/// Who asks for what follows the last names.
-#[derive(Debug)]
-pub(super) enum Departing {
-    /// Whoever is given this; behind which place, and in how many bytes.
-    Go(Arc<Ahead>, ServerPlace, u32),
-    /// Somebody does.
-    Join(Arc<Ahead>),
-    /// Nothing follows.
-    Nowhere,
-    /// The server goes round in circles.
-    Broken,
-}
-
-/// By what a sequence was learned, for those who begin to read the directory.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Learned {
-    pub(super) label: Option<NameLabel>,
-    pub(super) ticket: Ticket,
-    /// The same of the reply that came last.
-    pub(super) last_ticket: Ticket,
-    /// The state of the directory's contents when it was asked.
-    pub(super) epoch: Option<Epoch>,
-}
-
 #[derive(Debug)]
 pub(super) struct Place {
     /// How many names come before.
@@ -102,15 +79,15 @@ pub(super) struct State {
     /// Made when first needed.
     pub(super) names: Option<HashTable<u32>>,
     /// Where the server goes on behind the last place.
-    end: ServerPlace,
+    pub(super) end: ServerPlace,
     pub(super) is_complete: bool,
-    is_broken: bool,
+    pub(super) is_broken: bool,
     pub(super) is_evicted: bool,
     pub(super) learned: Option<Learned>,
     /// A request for what follows.
     pub(super) ahead: Option<Arc<Ahead>>,
     /// What was asked for ahead did not come: it is asked for again when it is wanted.
-    is_ahead_futile: bool,
+    pub(super) is_ahead_futile: bool,
     /// In how many bytes the last names came.
     pub(super) size: u32,
     /// The largest cookie that the server gave.
@@ -252,87 +229,16 @@ impl Sequence {
         (next.unwrap_or(state.end.verifier), state.size)
     }
 
-    /// Whoever wants more than there is asks for it, or waits for who did. `size` says in how many bytes, by the place and what was asked for last.
-    pub(super) fn depart(&self, size: impl FnOnce(ServerPlace, u32) -> u32) -> Departing {
-        let mut state = self.state.lock();
-        if let Some(ahead) = &state.ahead {
-            return Departing::Join(Arc::clone(ahead));
-        }
-        if state.is_broken {
-            return Departing::Broken;
-        }
-        if state.is_complete {
-            return Departing::Nowhere;
-        }
-        let ahead = Ahead::new();
-        state.ahead = Some(Arc::clone(&ahead));
-        let size = size(state.end, state.size);
-        Departing::Go(ahead, state.end, size)
-    }
-
-    /// What a request brought is in the sequence, or it brought nothing.
-    pub(super) fn landed(&self, ahead: &Arc<Ahead>) {
-        let mut state = self.state.lock();
-        if state
-            .ahead
-            .as_ref()
-            .is_some_and(|known| Arc::ptr_eq(known, ahead))
-        {
-            state.ahead = None;
-        }
-    }
-
-    /// A request that nobody waits for brought nothing.
-    pub(super) fn was_futile(&self, ahead: &Arc<Ahead>) {
-        self.state.lock().is_ahead_futile = true;
-        self.landed(ahead);
-    }
-
-    /// Takes note of what the reply proves that was added last; true if it is of another state of the directory than those before.
-    pub(super) fn learn(&self, learned: Learned) -> bool {
-        let mut state = self.state.lock();
-        let Some(first) = &mut state.learned else {
-            state.learned = Some(learned);
-            return false;
-        };
-        first.last_ticket = learned.ticket;
-        let is_torn = first.label.map(|label| label.epoch) != learned.label.map(|label| label.epoch);
-        is_torn && first.label.take().is_some()
-    }
-
-    /// By what the names may be believed, and what the directory was like before the first of them was asked for; for a listing of
-    /// all its names alone.
-    pub(super) fn believed(&self) -> Option<(NameLabel, Ticket)> {
-        let label = self.label().filter(|_| self.is_whole())?;
-        Some((label, self.state.lock().learned?.ticket))
-    }
-
-    /// What the directory was like before the last names were asked for.
-    pub(super) fn last_ticket(&self) -> Option<Ticket> {
-        self.state.lock().learned.map(|learned| learned.last_ticket)
-    }
-
-    /// The state of the directory's contents when it was first asked, if that is known.
-    pub(super) fn began_in(&self) -> Option<Epoch> {
-        self.state.lock().learned?.epoch
-    }
-
-    /// Whether it is worth while to ask ahead for what is behind this place.
-    pub(super) fn is_last_place(&self, place: usize) -> bool {
-        let state = self.state.lock();
-        place + 1 == state.places.len() && !state.is_complete && !state.is_ahead_futile
-    }
-
     /// Adds a reply's names at the end.
     pub(super) fn append(
         self: &Arc<Self>,
         builder: ChunkBuilder,
         (verifier, is_last): (CookieVerifier, bool),
-        (has_attributes, size): (bool, u32),
+        size: u32,
     ) -> Appended {
         let used_at = self.memory.next_use();
         let charge = self.memory.charge(builder.bytes());
-        let chunk = Arc::new(builder.build(has_attributes, used_at, charge));
+        let chunk = Arc::new(builder.build(used_at, charge));
         let place = {
             let mut state = self.state.lock();
             if state.is_broken || !self.push(&mut state, Arc::clone(&chunk)) {
@@ -458,7 +364,20 @@ impl Sequence {
     }
 }
 
+impl Place {
+    /// What the server was asked for its names with.
+    pub(super) fn after(&self) -> ServerPlace {
+        self.after
+    }
+}
+
 impl State {
+    /// The verifier of the cookies of this place.
+    pub(super) fn verifier_behind(&self, place: usize) -> CookieVerifier {
+        let next = self.places.get(place + 1);
+        next.map_or(self.end, |next| next.after).verifier
+    }
+
     pub(super) fn cookie(&self, ordinal: u32) -> Option<u64> {
         cookie_at(&self.places, ordinal)
     }

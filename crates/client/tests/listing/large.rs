@@ -104,6 +104,7 @@ fn readdir_restart_begins_again_whenever_the_directory_changed() {
     };
     let (idle, changing) = (restart(false), restart(true));
     assert_eq!(idle.0, 1);
+
     assert!(changing.0 > 10 && changing.1 > 10 * idle.1, "{changing:?}");
 }
 
@@ -286,5 +287,5 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
         "{asked:?}"
     );
     let requests = server.lookups() + asked.len() as u64;
-    assert!(requests < 1500, "{requests} for 20,000 names");
+    assert!(requests < 800, "{requests} for 20,000 names");
 }

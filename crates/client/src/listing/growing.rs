@@ -1,0 +1,109 @@
+//! How a sequence grows: who asks for what follows its last names, and what the replies prove of all of them.
+//!
+//! Owns who may send, and the label by which others may believe the names. Must not send anything.
+
+use std::sync::Arc;
+
+use curt_policy::{Epoch, NameLabel, Ticket};
+
+use super::{
+    ahead::Ahead,
+    sequence::{Sequence, ServerPlace},
+};
+
+/// Who asks for what follows the last names.
+#[derive(Debug)]
+pub(super) enum Departing {
+    /// Whoever is given this; behind which place, and in how many bytes.
+    Go(Arc<Ahead>, ServerPlace, u32),
+    /// Somebody does.
+    Join(Arc<Ahead>),
+    /// Nothing follows.
+    Nowhere,
+    /// The server goes round in circles.
+    Broken,
+}
+
+/// By what a sequence was learned, for those who begin to read the directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Learned {
+    pub(super) label: Option<NameLabel>,
+    pub(super) ticket: Ticket,
+    /// The same of the reply that came last.
+    pub(super) last_ticket: Ticket,
+    /// The state of the directory's contents when it was asked.
+    pub(super) epoch: Option<Epoch>,
+}
+
+impl Sequence {
+    /// Whoever wants more than there is asks for it, or waits for who did. `size` says in how many bytes, by the place and what was asked for last.
+    pub(super) fn depart(&self, size: impl FnOnce(ServerPlace, u32) -> u32) -> Departing {
+        let mut state = self.state.lock();
+        if let Some(ahead) = &state.ahead {
+            return Departing::Join(Arc::clone(ahead));
+        }
+        if state.is_broken {
+            return Departing::Broken;
+        }
+        if state.is_complete {
+            return Departing::Nowhere;
+        }
+        let ahead = Ahead::new();
+        state.ahead = Some(Arc::clone(&ahead));
+        let size = size(state.end, state.size);
+        Departing::Go(ahead, state.end, size)
+    }
+
+    /// What a request brought is in the sequence, or it brought nothing.
+    pub(super) fn landed(&self, ahead: &Arc<Ahead>) {
+        let mut state = self.state.lock();
+        if state
+            .ahead
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, ahead))
+        {
+            state.ahead = None;
+        }
+    }
+
+    /// A request that nobody waits for brought nothing.
+    pub(super) fn was_futile(&self, ahead: &Arc<Ahead>) {
+        self.state.lock().is_ahead_futile = true;
+        self.landed(ahead);
+    }
+
+    /// Takes note of what the reply proves that was added last; true if it is of another state of the directory than those before.
+    pub(super) fn learn(&self, learned: Learned) -> bool {
+        let mut state = self.state.lock();
+        let Some(first) = &mut state.learned else {
+            state.learned = Some(learned);
+            return false;
+        };
+        first.last_ticket = learned.ticket;
+        let is_torn = first.label.map(|label| label.epoch) != learned.label.map(|label| label.epoch);
+        is_torn && first.label.take().is_some()
+    }
+
+    /// By what the names may be believed, and what the directory was like before the first of them was asked for; for a listing of
+    /// all its names alone.
+    pub(super) fn believed(&self) -> Option<(NameLabel, Ticket)> {
+        let label = self.label().filter(|_| self.is_whole())?;
+        Some((label, self.state.lock().learned?.ticket))
+    }
+
+    /// What the directory was like before the last names were asked for.
+    pub(super) fn last_ticket(&self) -> Option<Ticket> {
+        self.state.lock().learned.map(|learned| learned.last_ticket)
+    }
+
+    /// The state of the directory's contents when it was first asked, if that is known.
+    pub(super) fn began_in(&self) -> Option<Epoch> {
+        self.state.lock().learned?.epoch
+    }
+
+    /// Whether it is worth while to ask ahead for what is behind this place.
+    pub(super) fn is_last_place(&self, place: usize) -> bool {
+        let state = self.state.lock();
+        place + 1 == state.places.len() && !state.is_complete && !state.is_ahead_futile
+    }
+}
