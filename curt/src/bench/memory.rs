@@ -80,7 +80,7 @@ fn name(number: usize) -> PathBuf {
 }
 
 /// The memory that a process has in use, in MiB.
-fn resident_mib(pid: u32) -> Result<f64> {
+pub(super) fn resident_mib(pid: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()

@@ -6,6 +6,7 @@ mod documents;
 mod floor;
 mod fuse;
 mod latency;
+mod list;
 mod memory;
 mod names;
 mod read;
@@ -48,8 +49,13 @@ enum Bench {
     Names(names::NamesArguments),
     /// What a mount's daemon needs to know a million names: memory
     Memory(memory::MemoryArguments),
+    /// List a directory of half a million names, idle and while it changes: requests and time
+    List(list::ListArguments),
     /// The tables of the two documents that asked for fewer requests, beside ours, by a scripted clock: requests
     Documents(documents::DocumentsArguments),
+    /// Make the directory of `curt bench list` on this machine
+    #[command(hide = true)]
+    ListTree { directory: PathBuf, count: u64 },
     /// Perform a workload below a directory and say so in JSON, as the process that is measured
     #[command(hide = true)]
     Perform {
@@ -89,6 +95,8 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Fuse(arguments) => fuse::run(arguments),
         Bench::Read(arguments) => read::run(arguments),
         Bench::Names(arguments) => names::run(arguments),
+        Bench::List(arguments) => list::run(arguments),
+        Bench::ListTree { directory, count } => list::make_tree(directory, *count),
         Bench::Memory(arguments) => memory::run(arguments),
         Bench::Documents(arguments) => documents::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),

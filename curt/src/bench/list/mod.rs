@@ -1,0 +1,353 @@
+//! `curt bench list`: a directory of half a million names, listed while it changes and while it does not, with its attributes
+//! expiring all the time; what the former behaviour of clients comes to; and what programs that list cost.
+
+mod names;
+mod pass;
+mod relay;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use curt_bench::report::{lay_out, progress};
+use serde::Serialize;
+
+use self::pass::{Figures, Pass, Place, Plan};
+use self::relay::Relay;
+use super::times::Machine;
+use super::workload::progress_bar;
+use super::world::{World, cache_directory};
+
+/// Threads that make names.
+const JOBS: u64 = 8;
+
+/// A reply is held for at least so long: longer than the directory's attributes are believed.
+const HOLD_MIN: Duration = Duration::from_secs(3);
+
+/// The former behaviour is given up after so many times what the present one takes.
+const GIVE_UP: f64 = 10.0;
+
+/// The NFS port of a server that is there.
+const NFS_PORT: u16 = 2049;
+
+/// What `curt bench list` takes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each pass is `ls -f` on a mount of its own with acdirmin=1,acdirmax=2, behind a relay that counts. 'changing': a second client makes a file a second.\n\
+                        Exit status: 0 if every name was listed once in every pass, 1 if not."
+)]
+pub(crate) struct ListArguments {
+    /// The version of NFS
+    #[arg(long, default_value = "3")]
+    vers: String,
+    /// Names in the directory
+    #[arg(long, default_value_t = 500_000)]
+    count: u64,
+    /// Use this server instead of starting one; the directory is made by --make-tree, or by `curt bench list-tree` on the server
+    #[arg(long, value_name = "HOST:/PATH")]
+    server: Option<String>,
+    /// Make the directory on that server first
+    #[arg(long, requires = "server")]
+    make_tree: bool,
+    /// Where the directory for the own server is kept; default: the cache directory
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    tree: Option<PathBuf>,
+    /// Mount options of all passes besides acdirmin=1,acdirmax=2
+    #[arg(long, default_value = "")]
+    options: String,
+    /// How long a pass with held replies takes at least
+    #[arg(long, default_value_t = 20.0)]
+    pass_seconds: f64,
+    /// Leave out readdir=restart
+    #[arg(long)]
+    no_restart: bool,
+    /// Leave out ls -l, find and rm -r
+    #[arg(long)]
+    no_tools: bool,
+    /// Write progress over time to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What JSON says.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    count: u64,
+    vers: &'a str,
+    server: &'a str,
+    pass_seconds: f64,
+    idle: Figures,
+    changing: Figures,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restart: Option<Restart>,
+    full_speed: FullSpeed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<BTreeMap<&'static str, tools::Cost>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Restart {
+    #[serde(flatten)]
+    figures: Figures,
+    gave_up: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct FullSpeed {
+    idle: Figures,
+    changing: Figures,
+}
+
+/// All passes.
+struct Passes {
+    full_idle: Pass,
+    full_changing: Pass,
+    idle: Pass,
+    changing: Pass,
+    restart: Option<Pass>,
+}
+
+/// Runs it; whether every name was listed once.
+pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
+    names::check(arguments.count)?;
+    let (mut world, own) = world(arguments)?;
+    let source = world.source().to_owned();
+    let (target, mut through) = match world.port() {
+        Some(port) => ((Ipv4Addr::LOCALHOST, port).into(), String::new()),
+        None => address_of(&source)?,
+    };
+    let relay = Relay::start(target)?;
+    through.push_str(&format!("port={}", relay.port()));
+    // The second client goes straight to the server.
+    let second = world.mount(&arguments.vers, "")?;
+    let there = names::directory(second.directory(), arguments.count);
+    if arguments.make_tree {
+        let bar = progress_bar(&format!("making {} names at {source}", arguments.count));
+        names::make(&there, arguments.count, JOBS, &bar)?;
+    }
+    if !there.is_dir() {
+        bail!(
+            "{} has no directory list-{}: make it with --make-tree",
+            source,
+            arguments.count
+        );
+    }
+    let mut place = Place {
+        world: &mut world,
+        relay: &relay,
+        through: &through,
+        vers: &arguments.vers,
+        count: arguments.count,
+    };
+    let passes = passes(&mut place, arguments, &there)?;
+    let top = own.as_deref().unwrap_or_else(|| second.directory());
+    let costs = match arguments.no_tools {
+        true => None,
+        false => Some(tools::run(&mut place, top, own.is_some())?),
+    };
+    second.end()?;
+    if let Some(path) = &arguments.svg {
+        draw(&passes, path)?;
+    }
+    print(arguments, &source, &passes, costs)?;
+    Ok(passes
+        .all()
+        .iter()
+        .all(|(_, pass)| pass.gave_up || (pass.figures.missing, pass.figures.doubled) == (0, 0)))
+}
+
+/// The server, and where its files are if it is our own.
+fn world(arguments: &ListArguments) -> Result<(World, Option<PathBuf>)> {
+    if let Some(server) = &arguments.server {
+        return Ok((World::elsewhere(server)?, None));
+    }
+    let top = match &arguments.tree {
+        Some(given) => given.clone(),
+        None => cache_directory()?.join("list-tree"),
+    };
+    let bar = progress_bar(&format!("making {} names in {}", arguments.count, top.display()));
+    names::make(&names::directory(&top, arguments.count), arguments.count, 1, &bar)?;
+    Ok((World::serving(&top, None)?, Some(top)))
+}
+
+/// Where a server that is there listens, and the mount options that ask itself for MOUNT although NFS goes to the relay.
+fn address_of(source: &str) -> Result<(SocketAddr, String)> {
+    let (host, _) = source.rsplit_once(":/").context("a server is HOST:/PATH")?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address = (host, NFS_PORT).to_socket_addrs()?.next();
+    let address = address.with_context(|| format!("{host} has no address"))?;
+    Ok((address, format!("addr=127.0.0.1,mountaddr={},", address.ip())))
+}
+
+fn passes(place: &mut Place<'_>, arguments: &ListArguments, there: &Path) -> Result<Passes> {
+    let plan = Plan {
+        options: &arguments.options,
+        hold: None,
+        changing: None,
+        limit: None,
+    };
+    let changing = Some(there);
+    eprintln!("at full speed");
+    let full_idle = place.pass(&plan)?;
+    let full_changing = place.pass(&Plan {
+        changing,
+        ..plan.clone()
+    })?;
+    let held = hold(arguments.pass_seconds, full_idle.figures.readdir)?;
+    let hold = Some(held);
+    eprintln!("every third reply held for {:.1} s", held.as_secs_f64());
+    let idle = place.pass(&Plan { hold, ..plan.clone() })?;
+    let slow_changing = place.pass(&Plan {
+        hold,
+        changing,
+        ..plan.clone()
+    })?;
+    let restart = match arguments.no_restart {
+        true => None,
+        false => {
+            let limit = Duration::try_from_secs_f64(idle.figures.seconds * GIVE_UP)?;
+            eprintln!("readdir=restart, for at most {:.0} s", limit.as_secs_f64());
+            let options = [arguments.options.as_str(), "readdir=restart"].join(",");
+            let options = options.trim_start_matches(',');
+            Some(place.pass(&Plan {
+                options,
+                hold,
+                changing,
+                limit: Some(limit),
+            })?)
+        }
+    };
+    Ok(Passes {
+        full_idle,
+        full_changing,
+        idle,
+        changing: slow_changing,
+        restart,
+    })
+}
+
+/// For how long a reply has to be held so that a pass of so many requests takes long enough.
+fn hold(pass_seconds: f64, requests: u64) -> Result<Duration> {
+    let held = requests / 3;
+    if held == 0 {
+        bail!("{requests} requests are too few to hold every third reply; raise --count");
+    }
+    let hold = Duration::try_from_secs_f64(pass_seconds / held as f64).context("--pass-seconds")?;
+    Ok(hold.max(HOLD_MIN))
+}
+
+impl Passes {
+    fn all(&self) -> Vec<(&'static str, &Pass)> {
+        let mut all = vec![
+            ("full speed, idle", &self.full_idle),
+            ("full speed, changing", &self.full_changing),
+            ("held, idle", &self.idle),
+            ("held, changing", &self.changing),
+        ];
+        all.extend(
+            self.restart
+                .as_ref()
+                .map(|restart| ("held, changing, readdir=restart", restart)),
+        );
+        all
+    }
+}
+
+fn print(
+    arguments: &ListArguments,
+    source: &str,
+    passes: &Passes,
+    tools: Option<BTreeMap<&'static str, tools::Cost>>,
+) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let restart = passes.restart.as_ref().map(|pass| Restart {
+            figures: pass.figures.clone(),
+            gave_up: pass.gave_up,
+        });
+        let report = Report {
+            count: arguments.count,
+            vers: &arguments.vers,
+            server: source,
+            pass_seconds: arguments.pass_seconds,
+            idle: passes.idle.figures.clone(),
+            changing: passes.changing.figures.clone(),
+            restart,
+            full_speed: FullSpeed {
+                idle: passes.full_idle.figures.clone(),
+                changing: passes.full_changing.figures.clone(),
+            },
+            tools,
+        };
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        return Ok(());
+    }
+    writeln!(out, "{}", Machine::this().line())?;
+    writeln!(out, "{} names at {source}", arguments.count)?;
+    write!(out, "{}", lay_out(&rows(passes)))?;
+    if let Some(costs) = &tools {
+        write!(out, "{}", tools::text(costs))?;
+    }
+    Ok(())
+}
+
+fn rows(passes: &Passes) -> Vec<Vec<String>> {
+    let head = [
+        "pass",
+        "requests",
+        "from 0",
+        "first names (ms)",
+        "seconds",
+        "created",
+        "expired",
+        "missing",
+        "doubled",
+        "MiB",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (name, pass) in passes.all() {
+        let figures = &pass.figures;
+        let seconds = match pass.gave_up {
+            true => format!("given up at {:.1}", figures.seconds),
+            false => format!("{:.1}", figures.seconds),
+        };
+        rows.push(vec![
+            name.to_owned(),
+            figures.readdir.to_string(),
+            figures.cookie_zero.to_string(),
+            format!("{:.1}", pass.first * 1000.0),
+            seconds,
+            figures.created.to_string(),
+            figures.expired.to_string(),
+            figures.missing.to_string(),
+            figures.doubled.to_string(),
+            format!("{:.0}", pass.memory_mib),
+        ]);
+    }
+    rows
+}
+
+fn draw(passes: &Passes, path: &Path) -> Result<()> {
+    let all = passes.all();
+    let lines: Vec<_> = all
+        .iter()
+        .map(|(name, pass)| (*name, pass.progress.as_slice()))
+        .collect();
+    let svg = progress::lines("names listed over time", "names", &lines)?;
+    std::fs::write(path, svg).with_context(|| path.display().to_string())
+}
+
+/// Makes the directory on this machine, for a server that serves it.
+pub(super) fn make_tree(top: &Path, count: u64) -> Result<bool> {
+    names::check(count)?;
+    let bar = progress_bar(&format!("making {count} names in {}", top.display()));
+    names::make(&names::directory(top, count), count, 1, &bar)?;
+    Ok(true)
+}

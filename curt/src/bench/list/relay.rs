@@ -1,0 +1,210 @@
+//! A relay between a mount and its server that counts requests and holds replies back.
+//!
+//! Owns its connections. Its counts are those of the wire, whatever client and server say of themselves. A reply that is held does
+//! not hold up those behind it: RPC replies may come in any order.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use curt_proto::nfs3::{PROGRAM, Procedure};
+
+/// The longest record that is passed on, in bytes.
+const RECORD_MAX: usize = 4 << 20;
+
+/// Each how-many-th reply of a listing is held.
+const HOLD_EACH: u64 = 3;
+
+/// What passed since it was last asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// Requests of any kind.
+    pub(super) total: u64,
+    /// READDIR and READDIRPLUS.
+    pub(super) readdir: u64,
+    /// Those of them that begin at the beginning.
+    pub(super) cookie_zero: u64,
+    /// When their replies were passed on.
+    pub(super) replies: Vec<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    hold: Option<Duration>,
+    held: u64,
+    /// Listings that are not answered yet, by connection and xid.
+    listings: HashMap<(u64, u32), ()>,
+    connections: u64,
+}
+
+/// The relay. Connections end with those who made them.
+#[derive(Clone, Debug)]
+pub(super) struct Relay {
+    state: Arc<Mutex<State>>,
+    port: u16,
+}
+
+impl Relay {
+    /// Relays to `server` from a port of its own on loopback.
+    pub(super) fn start(server: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let relay = Self {
+            state: Arc::default(),
+            port: listener.local_addr()?.port(),
+        };
+        let accepting = relay.clone();
+        std::thread::Builder::new().name("relay".into()).spawn(move || {
+            for client in listener.incoming().flatten() {
+                // Whoever cannot be passed on sees its connection closed.
+                let _ = accepting.connect(client, server);
+            }
+        })?;
+        Ok(relay)
+    }
+
+    /// Where it listens, on loopback.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on counts anew, and holds every third reply of a listing for so long.
+    pub(super) fn begin(&self, hold: Option<Duration>) {
+        let mut state = self.state();
+        state.counts = Counts::default();
+        (state.hold, state.held) = (hold, 0);
+    }
+
+    /// What passed since.
+    pub(super) fn counts(&self) -> Counts {
+        self.state().counts.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers are whole whoever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(&self, client: TcpStream, server: SocketAddr) -> io::Result<()> {
+        let server = TcpStream::connect(server)?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let number = {
+            let mut state = self.state();
+            state.connections += 1;
+            state.connections
+        };
+        let (calls, replies) = (self.clone(), self.clone());
+        let (from, to) = (client.try_clone()?, server.try_clone()?);
+        pass_on(from, to, move |record| calls.note_call(number, record))?;
+        pass_on(server, client, move |record| replies.note_reply(number, record))
+    }
+
+    fn note_call(&self, connection: u64, record: &[u8]) -> Option<Duration> {
+        let mut state = self.state();
+        state.counts.total += 1;
+        if let Some((xid, cookie)) = listing(record) {
+            state.counts.readdir += 1;
+            state.counts.cookie_zero += u64::from(cookie == 0);
+            state.listings.insert((connection, xid), ());
+        }
+        None
+    }
+
+    /// For how long a reply is held.
+    fn note_reply(&self, connection: u64, record: &[u8]) -> Option<Duration> {
+        let xid = word(record, 0)?;
+        let mut state = self.state();
+        state.listings.remove(&(connection, xid))?;
+        state.held += 1;
+        let hold = state.hold.filter(|_| state.held.is_multiple_of(HOLD_EACH));
+        let passed = Instant::now() + hold.unwrap_or_default();
+        state.counts.replies.push(passed);
+        hold
+    }
+}
+
+/// Passes records on until either side ends, each once `note` has seen it and as late as that says.
+fn pass_on(
+    mut from: TcpStream,
+    to: TcpStream,
+    note: impl Fn(&[u8]) -> Option<Duration> + Send + 'static,
+) -> io::Result<()> {
+    let to = Arc::new(Mutex::new(to));
+    let write = |to: &Mutex<TcpStream>, bytes: &[u8]| {
+        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+        to.write_all(bytes)
+    };
+    std::thread::Builder::new()
+        .name("relayed".into())
+        .spawn(move || {
+            while let Ok(bytes) = record(&mut from) {
+                let held = note(bytes.get(4..).unwrap_or_default());
+                let passed = match held {
+                    None => write(&to, &bytes),
+                    Some(hold) => {
+                        let to = Arc::clone(&to);
+                        let late = move || {
+                            std::thread::sleep(hold);
+                            // Whoever has gone meanwhile does not want it.
+                            let _ = write(&to, &bytes);
+                        };
+                        std::thread::Builder::new()
+                            .name("held".into())
+                            .spawn(late)
+                            .map(drop)
+                    }
+                };
+                if passed.is_err() {
+                    break;
+                }
+            }
+            let to = to.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+        })?;
+    Ok(())
+}
+
+/// One record, with the mark of its only fragment; several fragments become one.
+fn record(from: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    loop {
+        let mut mark = [0; 4];
+        from.read_exact(&mut mark)?;
+        let mark = u32::from_be_bytes(mark);
+        let length = (mark & 0x7fff_ffff) as usize;
+        let start = bytes.len();
+        if start + length > RECORD_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        bytes.resize(start + length, 0);
+        from.read_exact(&mut bytes[start..])?;
+        if mark >> 31 == 1 {
+            let whole = u32::try_from(bytes.len() - 4).map_err(io::Error::other)? | 1 << 31;
+            bytes[..4].copy_from_slice(&whole.to_be_bytes());
+            return Ok(bytes);
+        }
+    }
+}
+
+/// The xid and cookie of a call that lists a directory (RFC 5531, section 9; RFC 1813, sections 3.3.16 and 3.3.17).
+fn listing(record: &[u8]) -> Option<(u32, u64)> {
+    let procedure = word(record, 20)?;
+    let lists = [Procedure::Readdir.number(), Procedure::ReaddirPlus.number()];
+    if word(record, 4)? != 0 || word(record, 12)? != PROGRAM || !lists.contains(&procedure) {
+        return None;
+    }
+    let mut at = 24;
+    for _ in ["credential", "verifier"] {
+        at += 8 + (word(record, at + 4)? as usize).next_multiple_of(4);
+    }
+    at += 4 + (word(record, at)? as usize).next_multiple_of(4);
+    let cookie = u64::from(word(record, at)?) << 32 | u64::from(word(record, at + 4)?);
+    Some((word(record, 0)?, cookie))
+}
+
+fn word(record: &[u8], at: usize) -> Option<u32> {
+    record.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
