@@ -30,7 +30,7 @@ impl HandleScheme {
 
 /// The name of an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it exists, over
 /// restarts too, and never again for another one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeHandle {
     scheme: HandleScheme,
     kind: u8,
@@ -70,6 +70,17 @@ impl NodeHandle {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl core::hash::Hash for NodeHandle {
+    /// All in one: handles are hashed several times in each request.
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        let mut all = [0; HANDLE_BYTES_MAX + 4];
+        let (head, bytes) = all.split_at_mut(4);
+        head[..3].copy_from_slice(&[self.scheme as u8, self.kind, self.length]);
+        bytes.copy_from_slice(&self.bytes);
+        state.write(&all);
     }
 }
 

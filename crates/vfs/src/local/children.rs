@@ -5,8 +5,9 @@
 //! give the inode of a removed file to a new one within the same step of its clock (ext4 of Linux 6.1 does; the handle then
 //! differs while all three are the same): so only an object that was some time old when it was seen is remembered.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
+use super::hashing::HandleHashing;
 use super::recent::Recent;
 use super::stat::Status;
 use crate::attributes::Time;
@@ -59,14 +60,14 @@ impl Birth {
 
 pub(super) struct Children {
     known: Recent<Child>,
-    hasher: RandomState,
+    hasher: HandleHashing,
 }
 
 impl Children {
     pub(super) fn new() -> Self {
         Self {
             known: Recent::new(NAMES_MAX),
-            hasher: RandomState::new(),
+            hasher: HandleHashing::new(),
         }
     }
 

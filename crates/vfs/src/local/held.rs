@@ -9,7 +9,7 @@
 //! The number is bounded. The sweeper (`sweeper`), whose looks are the ticks, lets go of what is idle.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 
+use super::hashing::HandleHashing;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 32;
@@ -31,9 +32,9 @@ struct Held {
 }
 
 pub(super) struct HeldObjects {
-    shards: Box<[Mutex<HashMap<NodeHandle, Held>>]>,
+    shards: Box<[Mutex<HashMap<NodeHandle, Held, HandleHashing>>]>,
     per_shard_max: usize,
-    hasher: RandomState,
+    hasher: HandleHashing,
     count: AtomicUsize,
     tick: AtomicU32,
 }
@@ -44,7 +45,7 @@ impl HeldObjects {
         Self {
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
             per_shard_max: most / SHARDS,
-            hasher: RandomState::new(),
+            hasher: HandleHashing::new(),
             count: AtomicUsize::new(0),
             tick: AtomicU32::new(0),
         }
@@ -56,7 +57,7 @@ impl HeldObjects {
         usize::try_from((limit / SHARE).min(HELD_MAX)).unwrap_or(0)
     }
 
-    fn shard(&self, handle: &NodeHandle) -> &Mutex<HashMap<NodeHandle, Held>> {
+    fn shard(&self, handle: &NodeHandle) -> &Mutex<HashMap<NodeHandle, Held, HandleHashing>> {
         let at = self.hasher.hash_one(handle) % SHARDS as u64;
         &self.shards[usize::try_from(at).expect("it is below the number of shards")]
     }
@@ -130,7 +131,7 @@ impl HeldObjects {
     }
 }
 
-fn take_oldest(shard: &mut HashMap<NodeHandle, Held>) -> Option<Held> {
+fn take_oldest(shard: &mut HashMap<NodeHandle, Held, HandleHashing>) -> Option<Held> {
     let oldest = shard
         .iter()
         .min_by_key(|(_, held)| held.used)

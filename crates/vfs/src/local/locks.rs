@@ -3,18 +3,19 @@
 //! The locks are a fixed number of stripes, chosen by the handle: two files may share one, which costs time and never
 //! correctness. Several are taken in the order of their stripes. None is held over I/O that may wait for a disk or a visitor.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::hashing::HandleHashing;
 use crate::handle::NodeHandle;
 
 const STRIPES: usize = 4096;
 
 pub(super) struct FileLocks {
     stripes: Box<[Mutex<()>]>,
-    hasher: RandomState,
+    hasher: HandleHashing,
 }
 
 /// No change concerns more objects: two directories, what is moved and what it replaces.
@@ -31,7 +32,7 @@ impl FileLocks {
         let stripes = std::iter::repeat_with(|| Mutex::new(())).take(STRIPES).collect();
         Self {
             stripes,
-            hasher: RandomState::new(),
+            hasher: HandleHashing::new(),
         }
     }
 

@@ -23,6 +23,7 @@ mod credentials;
 mod data;
 mod file_cache;
 mod handles;
+mod hashing;
 mod held;
 mod limits;
 mod listing;

@@ -6,12 +6,13 @@
 //! The number is bounded; who makes room for another file must sync what falls out, if it has data that are not durable.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::hashing::HandleHashing;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 16;
@@ -31,14 +32,14 @@ struct Watched {
 
 #[derive(Default)]
 struct Shard {
-    files: HashMap<NodeHandle, Watched>,
+    files: HashMap<NodeHandle, Watched, HandleHashing>,
     next: u64,
 }
 
 pub(super) struct Unstable {
     shards: [Mutex<Shard>; SHARDS],
     per_shard_max: usize,
-    hasher: RandomState,
+    hasher: HandleHashing,
 }
 
 impl Unstable {
@@ -47,7 +48,7 @@ impl Unstable {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             per_shard_max: (most / SHARDS).clamp(PER_SHARD_MIN, PER_SHARD_MAX),
-            hasher: RandomState::new(),
+            hasher: HandleHashing::new(),
         }
     }
 
@@ -131,7 +132,7 @@ impl Unstable {
 }
 
 /// Takes the oldest of those whose data are durable, else the oldest.
-fn take_one(files: &mut HashMap<NodeHandle, Watched>) -> Option<(NodeHandle, Watched)> {
+fn take_one(files: &mut HashMap<NodeHandle, Watched, HandleHashing>) -> Option<(NodeHandle, Watched)> {
     let oldest = files
         .iter()
         .min_by_key(|(_, watched)| (watched.dirty, watched.number))

@@ -2,10 +2,11 @@
 //! permissions (mode, owner, group, ctime). A verdict about an object whose ctime is not past yet is not kept: it could
 //! change once more within the same step of the clock.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 use super::children::is_settled;
 use super::file_cache::{Stamp, Who};
+use super::hashing::HandleHashing;
 use super::recent::Recent;
 use crate::answer::Access;
 use crate::attributes::{Attributes, Time};
@@ -25,14 +26,14 @@ struct Verdict {
 
 pub(super) struct Verdicts {
     known: Recent<Verdict>,
-    hasher: RandomState,
+    hasher: HandleHashing,
 }
 
 impl Verdicts {
     pub(super) fn new() -> Self {
         Self {
             known: Recent::new(VERDICTS_MAX),
-            hasher: RandomState::new(),
+            hasher: HandleHashing::new(),
         }
     }
 

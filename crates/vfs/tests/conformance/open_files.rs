@@ -3,11 +3,11 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use curt_vfs::{
-    Access, Attributes, Caller, CreateMode, Error, Fetch, Fetched, FileCaching, LocalOptions, LocalVfs,
-    NodeHandle, SetAttributes, Stability, Vfs, Waits,
+    Access, Caller, CreateMode, Error, Fetch, Fetched, FileCaching, LocalOptions, LocalVfs, NodeHandle,
+    SetAttributes, Stability, Vfs, Waits,
 };
 use rustix::io::Errno;
 
@@ -34,13 +34,30 @@ fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
     });
 }
 
-/// How this process has an object open for I/O: once for each descriptor, whether it can be written to.
-fn descriptors(of: &Attributes) -> Vec<bool> {
+/// What tells a file from all others: a file system soon gives a removed file's number to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    number: (u64, u64),
+    born: SystemTime,
+}
+
+impl Known {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let status = std::fs::metadata(path)?;
+        Ok(Self {
+            number: (status.dev(), status.ino()),
+            born: status.created()?,
+        })
+    }
+}
+
+/// How this process has a file open for I/O: once for each descriptor, whether it can be written to.
+fn descriptors(known: &Known) -> Vec<bool> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let opened = entries.filter_map(|entry| {
         let number = entry.ok()?.file_name();
-        let status = std::fs::metadata(Path::new("/proc/self/fd").join(&number)).ok()?;
-        if (status.dev(), status.ino()) != (of.fsid, of.fileid) {
+        let is_it = Known::of(&Path::new("/proc/self/fd").join(&number)).is_ok_and(|found| found == *known);
+        if !is_it {
             return None;
         }
         let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(&number)).ok()?;
@@ -74,8 +91,10 @@ fn read(tree: &Tree, caller: &Caller<'_>, handle: &NodeHandle) -> Result<Vec<u8>
 }
 
 /// A file of [`OWNER`]'s that is open to read and, if that is asked for, to write.
-fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Attributes) {
+fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Known) {
     let node = tree.file(&tree.root(), name, 0o644);
+    let place = tree.place.as_ref().unwrap();
+    let known = past(tree, || Known::of(&place.served.join(name)).unwrap());
     let expected: &[bool] = if write { &[false, true] } else { &[false] };
     // On a busy machine a descriptor may be idle for too long before this thread comes to look.
     eventually("it is open", || {
@@ -87,9 +106,9 @@ fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Attributes) {
             tree.vfs.release_all();
         }
         assert_eq!(read(tree, &OWNER, &node.handle).unwrap(), b"content");
-        descriptors(&node.attributes) == expected
+        descriptors(&known) == expected
     });
-    (node.handle, node.attributes)
+    (node.handle, known)
 }
 
 #[test]
@@ -332,9 +351,7 @@ fn a_verdict_holds_only_for_the_file_as_it_was() {
                     u64::try_from(status.ctime()).unwrap(),
                     u32::try_from(status.ctime_nsec()).unwrap(),
                 );
-                let now = std::time::SystemTime::now()
-                    .duration_since(std::time::UNIX_EPOCH)
-                    .unwrap();
+                let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
                 now.saturating_sub(changed) > Duration::from_millis(30)
             };
             for _ in 0..2 {
@@ -402,10 +419,11 @@ fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
                 CreateMode::Guarded(&SetAttributes::with_mode(0o600)),
             );
             let node = made.value.unwrap().node;
+            let known = Known::of(&place.served.join("file")).unwrap();
             for _ in 0..3 {
                 let written = vfs.write(&ROOT, &node.handle, 0, b"x", Stability::FileSync);
                 written.value.unwrap();
-                assert_eq!(descriptors(&node.attributes), [false; 0]);
+                assert_eq!(descriptors(&known), [false; 0]);
             }
             let counters = vfs.file_cache().unwrap();
             assert_eq!(

@@ -10,7 +10,7 @@
 //! - what is removed, replaced or changes hands through us is closed before that is answered, but for requests in work;
 //! - descriptors that are wanted elsewhere are never missing for what is kept here (`budget`).
 //!
-//! Locks: one per shard, never two at once; nothing is opened or closed under them.
+//! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per shard for who closes.
 
 mod budget;
 mod counters;
@@ -20,7 +20,7 @@ mod stamp;
 mod tests;
 mod ticket;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,6 +35,7 @@ use self::shard::{Search, Shard, Slot, State};
 pub(super) use self::stamp::{OpenFile, Stamp};
 pub(super) use self::ticket::Ticket;
 use super::data::Purpose;
+use super::hashing::HandleHashing;
 use crate::caller::Caller;
 use crate::handle::NodeHandle;
 
@@ -53,7 +54,7 @@ const SLOTS_MAX: usize = 64;
 
 pub(super) struct FileCache {
     shards: Box<[Part]>,
-    hasher: RandomState,
+    hasher: HandleHashing,
     budget: Budget,
     caching: bool,
     /// Where the next search for idle descriptors begins.
@@ -66,6 +67,9 @@ pub(super) struct FileCache {
 
 struct Part {
     shard: Mutex<Shard>,
+    /// Held, before `shard`, while descriptors are taken out and closed: who releases a file waits for those that were taken
+    /// out a moment before.
+    closing: Mutex<()>,
     /// Somebody has opened a file, or given up.
     opened: Condvar,
 }
@@ -87,11 +91,12 @@ impl FileCache {
     fn with_budget(caching: bool, budget: Budget) -> Self {
         let part = || Part {
             shard: Mutex::default(),
+            closing: Mutex::default(),
             opened: Condvar::new(),
         };
         Self {
             shards: std::iter::repeat_with(part).take(SHARDS).collect(),
-            hasher: RandomState::new(),
+            hasher: HandleHashing::new(),
             budget,
             caching,
             turn: AtomicUsize::new(0),
@@ -158,15 +163,18 @@ impl FileCache {
     pub(super) fn release(&self, handle: &NodeHandle) {
         let hash = self.hasher.hash_one(handle);
         let part = self.part(hash);
+        let _closing = part.closing.lock();
         let file = part.shard.lock().take(hash, handle);
         let Some(file) = file else { return };
         self.gone(&file.slots);
+        drop(file);
         part.opened.notify_all();
     }
 
     /// Closes everything, as [`FileCache::release`] does.
     pub(super) fn release_all(&self) {
         for part in &self.shards {
+            let _closing = part.closing.lock();
             let mut shard = part.shard.lock();
             let handles: Vec<_> = shard.files.iter().map(|file| (file.hash, file.handle)).collect();
             let files: Vec<_> = handles
@@ -188,12 +196,15 @@ impl FileCache {
             let mut room = most;
             for _ in 0..SHARDS {
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed) % SHARDS;
+                let part = &self.shards[turn];
+                let _closing = part.closing.lock();
                 let mut gone = Vec::new();
-                self.shards[turn].shard.lock().evict(&mut gone, room, |slot| {
+                part.shard.lock().evict(&mut gone, room, |slot| {
                     slot.is_idle(|kept| !only_unused || !std::mem::take(&mut kept.used))
                 });
                 self.gone(&gone);
                 room -= gone.len();
+                drop(gone);
                 if room == 0 {
                     return;
                 }
@@ -205,6 +216,7 @@ impl FileCache {
     pub(super) fn sweep(&self) -> bool {
         let scarce = self.scarce.swap(false, Ordering::Relaxed);
         for part in &self.shards {
+            let _closing = part.closing.lock();
             let mut gone = Vec::new();
             part.shard.lock().evict(&mut gone, usize::MAX, |slot| {
                 let most = match slot.purpose {
@@ -223,6 +235,7 @@ impl FileCache {
             });
             // Closed here, outside of the lock: the last one of a removed file frees its blocks.
             self.gone(&gone);
+            drop(gone);
         }
         self.count.load(Ordering::Relaxed) > 0
     }
