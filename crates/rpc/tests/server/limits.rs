@@ -67,7 +67,7 @@ fn a_record_is_refused_by_its_procedures_bound_before_its_bytes_come() {
 #[test]
 fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
     let running = serve(Limits {
-        half_record_for: Duration::from_millis(800),
+        half_record_for: Duration::from_millis(1500),
         ..Limits::default()
     });
     let call = call_record(1, ECHO, &[3; 4000]);
@@ -191,7 +191,7 @@ fn idle_connections_end_and_busy_ones_do_not() {
 #[test]
 fn replies_that_nobody_takes_are_kept_for_a_time() {
     let running = serve(Limits {
-        unsent_for: Duration::from_millis(700),
+        unsent_for: Duration::from_millis(1500),
         ..Limits::default()
     });
     let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
