@@ -1,4 +1,4 @@
-//! What a connection does while one of its reads waits for a disk.
+//! What a connection does while one of its reads or listings waits for a disk.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::TcpListener;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use curt_proto::mount3::{self, ExportPath, MountReply};
 use curt_proto::nfs3::{
-    self, DirectoryName, Fattr, FileHandle, Filename, FsstatOk, LookupOk, Outcome, Procedure, ReadArguments,
-    ReadFailed, ReadOk,
+    self, Cookie, CookieVerifier, DirectoryName, Fattr, FileHandle, Filename, FsstatOk, LookupOk, Outcome,
+    Procedure, ReadArguments, ReadFailed, ReadOk, ReaddirArguments,
 };
 use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
 use curt_rpc::client::{
@@ -29,7 +29,7 @@ use rustix::io::Errno;
 /// How long the disk waits before it gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A tree whose reads wait for a disk, and whose disk waits until somebody asks how full it is.
+/// A tree whose reads and listings wait for a disk, and whose disk waits until somebody asks how full it is, or for a name.
 struct Cold {
     tree: MemoryVfs,
     state: Mutex<Disk>,
@@ -108,6 +108,39 @@ impl Vfs for Cold {
         0
     }
 
+    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Answer<Node> {
+        let found = self.tree.lookup(caller, directory, name);
+        self.become_(Disk::Asked);
+        found
+    }
+
+    /// Waits in the middle of the directory until somebody has looked a name up in the same tree.
+    fn read_directory(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        cookie: u64,
+        wanted: Wanted,
+        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
+    ) -> Answer<bool> {
+        let mut is_first = true;
+        let mut in_time = true;
+        let mut wait = |entry: &Entry<'_>| {
+            if std::mem::take(&mut is_first) {
+                self.become_(Disk::Reading);
+                in_time = self.wait_for(Disk::Asked);
+            }
+            visit(entry)
+        };
+        let listed = self
+            .tree
+            .read_directory(caller, directory, cookie, wanted, &mut wait);
+        let value = listed
+            .value
+            .and_then(|end| in_time.then_some(end).ok_or(Error::Os(Errno::TIMEDOUT)));
+        Answer { value, ..listed }
+    }
+
     fn space(&self, node: &NodeHandle) -> Answer<Space> {
         self.become_(Disk::Asked);
         self.tree.space(node)
@@ -118,7 +151,6 @@ impl Vfs for Cold {
         identity() -> u64;
         attributes(node: &NodeHandle) -> Result<Attributes, Error>;
         set_attributes(caller: &Caller<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Time>) -> Changed<()>;
-        lookup(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Answer<Node>;
         access(caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Answer<Access>;
         read_link(caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
         write(caller: &Caller<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> Changed<Written>;
@@ -131,7 +163,6 @@ impl Vfs for Cold {
         remove_directory(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
         rename(caller: &Caller<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> Renamed;
         link(caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked;
-        read_directory(caller: &Caller<'_>, directory: &NodeHandle, cookie: u64, wanted: Wanted, visit: &mut dyn FnMut(&Entry<'_>) -> Visit) -> Answer<bool>;
         limits(node: &NodeHandle) -> Answer<FileLimits>;
         sync_all() -> Result<(), Error>;
     }
@@ -190,6 +221,48 @@ fn serve(disk: &Arc<Cold>) -> TcpTransport {
     std::thread::spawn(|| server.run());
     let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
     TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+}
+
+#[test]
+fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
+    let tree = MemoryVfs::new(MemoryOptions::default());
+    for number in 0..1000 {
+        let name = format!("file{number}");
+        let mode = CreateMode::Guarded(&SetAttributes::default());
+        tree.create(&Caller::ROOT, &tree.root(), name.as_bytes(), mode)
+            .value
+            .unwrap();
+    }
+    let disk = Arc::new(Cold {
+        tree,
+        state: Mutex::new(Disk::Idle),
+        bell: Condvar::new(),
+    });
+    let transport = serve(&disk);
+    let path = ExportPath(Opaque::new(b"/cold").unwrap());
+    let mounted = call(&transport, (mount3::PROGRAM, 1), &path);
+    let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
+        panic!("not mounted")
+    };
+    let listing = ReaddirArguments {
+        directory: mounted.root,
+        cookie: Cookie(0),
+        verifier: CookieVerifier::default(),
+        count: 4000,
+    };
+    let wanted = DirectoryName {
+        directory: mounted.root,
+        name: Filename::new(b"file7").unwrap(),
+    };
+    std::thread::scope(|scope| {
+        let lister = scope.spawn(|| call(&transport, (nfs3::PROGRAM, Procedure::Readdir.number()), &listing));
+        assert!(disk.wait_for(Disk::Reading), "the listing never came to the tree");
+        let found = call(&transport, (nfs3::PROGRAM, Procedure::Lookup.number()), &wanted);
+        let found: Outcome<LookupOk, Option<Fattr>> = decode_all(&found).unwrap();
+        assert!(matches!(found, Outcome::Ok(_)));
+        let listed = lister.join().unwrap();
+        assert_eq!(listed[..4], [0; 4], "the look-up waited for the listing");
+    });
 }
 
 #[test]
