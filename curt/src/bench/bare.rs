@@ -17,7 +17,7 @@ use rustix::io::Errno;
 /// The file's name.
 pub(super) const FILE: &str = "file";
 const NODE: NodeId = NodeId(2);
-const READ_AHEAD_KIB: u32 = 1024;
+const READ_AHEAD_KIB: u32 = 2048;
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// One file of zeros.

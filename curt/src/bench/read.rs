@@ -1,8 +1,8 @@
 //! `curt bench read`: a large file through a mount, beside libnfs from the same server.
 //!
 //! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides. Beside them a
-//! FUSE file system that has the file in its own memory shows what is left for a mount at most. Processor time is told as well:
-//! it depends less on what else the machine does.
+//! FUSE file system that has the file in its own memory shows what is left for a mount at most, and reading with O_DIRECT what the
+//! kernel's page cache costs. Processor time is told as well: it depends less on what else the machine does.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::content::Content;
+use rustix::fs::{Mode, OFlags};
 
 use super::bare::{self, BareMount};
 use super::spent::{Spent, measure};
@@ -73,7 +74,10 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
         let mounted = world.mount("3", &arguments.options)?;
         let both = [server, mounted.pid()];
         let file = mounted.directory().join(SOURCE);
-        rounds.read.push(measure(&both, || read(&file))?);
+        rounds.read.push(measure(&both, || read(&file, OFlags::empty()))?);
+        rounds
+            .direct
+            .push(measure(&both, || read(&file, OFlags::DIRECT))?);
         let target = mounted.directory().join(format!("written/mount-{round}"));
         rounds
             .write
@@ -84,9 +88,9 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
             .cat
             .push(measure(&[server], || libnfs("nfs-cat", &[&url(SOURCE)]))?);
         let floor = BareMount::new(bare.path(), arguments.mib << 20)?;
-        rounds
-            .floor
-            .push(measure(&[], || read(&bare.path().join(bare::FILE)))?);
+        rounds.floor.push(measure(&[], || {
+            read(&bare.path().join(bare::FILE), OFlags::empty())
+        })?);
         floor.end()?;
         let target = format!("written/libnfs-{round}");
         let from = source.display().to_string();
@@ -107,6 +111,7 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
 #[derive(Debug, Default)]
 struct Rounds {
     read: Vec<Spent>,
+    direct: Vec<Spent>,
     cat: Vec<Spent>,
     floor: Vec<Spent>,
     write: Vec<Spent>,
@@ -117,6 +122,11 @@ impl Rounds {
     fn compared(&self, mib: f64) -> Vec<Compared> {
         let pairs = [
             ("cold read", ("mount", &self.read), ("nfs-cat", &self.cat)),
+            (
+                "read with O_DIRECT",
+                ("mount", &self.direct),
+                ("nfs-cat", &self.cat),
+            ),
             (
                 "the same from memory, without a server",
                 ("bare FUSE", &self.floor),
@@ -157,8 +167,9 @@ fn make(path: &Path, mib: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-fn read(path: &Path) -> Result<()> {
-    let mut file = File::open(path)?;
+fn read(path: &Path, flags: OFlags) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let mut piece = vec![0; PIECE_BYTES];
     while file.read(&mut piece)? > 0 {}
     Ok(())

@@ -38,7 +38,7 @@ const BACKGROUND_THREADS: usize = 16;
 
 /// How far the kernel reads ahead, in KiB: enough that a READ is always under way while the server is near, and little enough
 /// that what arrives is still in the processors' caches when it is read. What a distant server needs is read ahead by the client.
-const READ_AHEAD_KIB: u32 = 1024;
+const READ_AHEAD_KIB: u32 = 2048;
 
 /// How long the server may take to hear that the export is not mounted any more.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(1);
