@@ -90,7 +90,7 @@ fn connections_of_each_kind() -> u64 {
         limit.maximum = Some(wanted);
     }
     limit.current = limit.maximum;
-    if setrlimit(Resource::Nofile, limit.clone()).is_ok() {
+    if setrlimit(Resource::Nofile, limit).is_ok() {
         return EACH;
     }
     let most = getrlimit(Resource::Nofile).maximum.unwrap_or(wanted);
