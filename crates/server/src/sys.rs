@@ -7,12 +7,17 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::net::IpAddr;
 
+use parking_lot::Mutex;
+
 /// The longest name that a reverse look-up may give, in bytes with its end (NI_MAXHOST).
 const NAME_BYTES: usize = 1025;
 /// The most groups that one user can have (NGROUPS_MAX of Linux).
 const GROUPS_MAX: usize = 65_536;
 /// Room for one line of the user database, in bytes.
 const USER_LINE_BYTES: usize = 64 << 10;
+
+/// Held while the C library is asked about netgroups.
+static NETGROUPS: Mutex<()> = Mutex::new(());
 
 unsafe extern "C" {
     /// Not in the libc crate: see innetgr(3).
@@ -74,7 +79,9 @@ pub(crate) fn in_netgroup(group: &str, host: &str) -> bool {
         return false;
     };
     let any = std::ptr::null();
-    // SAFETY: both are strings with an end, and null means any user and any domain.
+    // The C library does not promise that two threads may ask about netgroups at once (innetgr(3): MT-Unsafe race:netgrent).
+    let _alone = NETGROUPS.lock();
+    // SAFETY: both are strings with an end, null means any user and any domain, and no other thread of ours asks meanwhile.
     unsafe { innetgr(group.as_ptr(), host.as_ptr(), any, any) == 1 }
 }
 
