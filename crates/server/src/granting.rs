@@ -81,7 +81,8 @@ impl<'r, 'c> Request<'r, 'c> {
 
     /// Checks what no memory can tell. Where anything may take long, others read the connection on from here.
     fn checked(&mut self, grant: Arc<Grant>) -> Result<Target<'r>, Refusal> {
-        if grant.export.vfs.waits() == Waits::Always {
+        // The way up, and the file's name in a directory that may be long, are looked for on the file system.
+        if grant.export.vfs.waits() == Waits::Always || grant.rules.subtree_check {
             self.context.may_block();
         }
         if grant.rules.subtree_check {
