@@ -150,8 +150,9 @@ pub(super) fn depend_on_mounts(parsed: &Parsed) -> bool {
     })
 }
 
-/// What the lines mean, with their directories open.
+/// What the lines mean, with their directories open; once that is served, `trees` are to be told ([`Trees::finish`]).
 pub(super) fn meaning<'p>(parsed: &'p Parsed, mounts: &Mounts, trees: &mut Trees) -> Meaning {
+    trees.begin();
     let mut meaning = Meaning::default();
     let mut used = BTreeSet::new();
     let mut claims = Claims::default();
@@ -185,7 +186,6 @@ pub(super) fn meaning<'p>(parsed: &'p Parsed, mounts: &Mounts, trees: &mut Trees
     for (place, above) in entered {
         enter(&place, &above, mounts, trees, &mut used, &mut meaning);
     }
-    trees.keep(&used);
     meaning
 }
 

@@ -168,6 +168,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
         );
     }
     let service = Arc::new(service(state, definitions, counters)?);
+    trees.finish();
     let files = Arc::new(Mutex::new(Files {
         named: arguments.config.clone(),
         trees,
@@ -196,20 +197,27 @@ impl Files {
             tracing::error!("{message}");
             return message.into();
         }
-        files.parsed = parsed;
+        let before = std::mem::replace(&mut files.parsed, parsed);
         files.problems.clear();
-        files.replace("exports read again")
+        files.replace("exports read again").unwrap_or_else(|error| {
+            files.parsed = before;
+            format!("the exports stay as they were: {error:#}")
+        })
     }
 
-    /// Serves what the lines mean now.
-    fn replace(&mut self, why: &str) -> String {
-        let mounts = match mounts_now() {
-            Ok(mounts) => mounts,
-            Err(error) => {
-                tracing::error!("the exports stay as they were: {error:#}");
-                return format!("the exports stay as they were: {error:#}");
-            }
-        };
+    /// Serves what the lines mean now, and returns that in a few words; if it cannot, the exports stay as they were.
+    fn replace(&mut self, why: &str) -> Result<String> {
+        let replaced = self.try_to_replace(why);
+        if let Err(error) = &replaced {
+            tracing::error!("the exports stay as they were: {error:#}");
+            // What was opened for them only.
+            self.trees.begin();
+        }
+        replaced
+    }
+
+    fn try_to_replace(&mut self, why: &str) -> Result<String> {
+        let mounts = mounts_now()?;
         let Meaning {
             definitions,
             problems,
@@ -218,18 +226,12 @@ impl Files {
         log(problems.iter().filter(is_new));
         self.problems = problems;
         let summary = summary(&definitions);
-        match self.service.replace_exports(definitions) {
-            Ok(difference) => {
-                for line in difference.to_string().lines() {
-                    tracing::info!("{why}: {line}");
-                }
-                summary
-            }
-            Err(error) => {
-                tracing::error!("the exports stay as they were: {error}");
-                format!("the exports stay as they were: {error}")
-            }
+        let difference = self.service.replace_exports(definitions)?;
+        self.trees.finish();
+        for line in difference.to_string().lines() {
+            tracing::info!("{why}: {line}");
         }
+        Ok(summary)
     }
 }
 
@@ -240,7 +242,8 @@ fn watch_mounts(files: Arc<Mutex<Files>>) -> io::Result<()> {
         while mounts::wait_for_change(&list).is_ok() {
             let mut files = files.lock();
             if definitions::depend_on_mounts(&files.parsed) {
-                files.replace("what is mounted changed");
+                // That it failed is logged.
+                let _ = files.replace("what is mounted changed");
             }
         }
     };
@@ -330,4 +333,54 @@ fn default_state_directory() -> Result<PathBuf> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .map(|base| base.join("curt"))
         .context("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ServeArguments,
+    }
+
+    #[test]
+    fn a_reload_that_fails_leaves_what_is_served_as_it_was() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name).display().to_string();
+        for name in ["a", "b"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let say = |names: &[&str]| {
+            let lines: Vec<String> = names.iter().map(|name| format!("{} *(ro)\n", at(name))).collect();
+            fs::write(at("exports"), lines.concat()).unwrap();
+        };
+        say(&["a"]);
+        let (file, state) = (at("exports"), at("state"));
+        let words = ["serve", "-c", &file, "--state", &state, "--handles", "table"];
+        let arguments = Line::try_parse_from(words).unwrap().arguments;
+        let mut exported = open(&arguments, Arc::default()).unwrap();
+        let mut reload_to = |names: &[&str]| {
+            say(names);
+            let told = (exported.reload)();
+            (told, exported.service.export_paths())
+        };
+        // No other export can be given a number that lasts.
+        let (numbers, aside) = (at("state/numbers"), at("state/aside"));
+        fs::rename(&numbers, &aside).unwrap();
+        fs::create_dir(&numbers).unwrap();
+        let (told, served) = reload_to(&["b"]);
+        assert!(told.starts_with("the exports stay as they were"), "{told}");
+        assert_eq!(served, [at("a")]);
+        fs::remove_dir(&numbers).unwrap();
+        fs::rename(&aside, &numbers).unwrap();
+        assert_eq!(reload_to(&["a"]).1, [at("a")], "it stayed open");
+        assert_eq!(reload_to(&["b"]).1, [at("b")]);
+    }
 }

@@ -1,7 +1,8 @@
-//! The directories that are open to be served. What a reload finds again stays open, with all that clients hold of it.
+//! The directories that are open to be served. What a reload finds again stays open, with all that clients hold of it; so does
+//! everything if the reload fails.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
@@ -15,11 +16,16 @@ pub(super) struct Trees {
     state: PathBuf,
     handles: HandleChoice,
     files: FileCaching,
+    /// Those that are served.
     open: HashMap<PathBuf, Tree>,
+    /// Those that are to be served instead.
+    coming: HashMap<PathBuf, Tree>,
 }
 
+#[derive(Clone)]
 struct Tree {
     vfs: Arc<LocalVfs>,
+    metadata: MetadataDurability,
     /// Which directory it was when it was opened: device and inode number.
     directory: (u64, u64),
 }
@@ -32,6 +38,20 @@ impl Trees {
             handles,
             files,
             open: HashMap::new(),
+            coming: HashMap::new(),
+        }
+    }
+
+    /// Begins to find out what is to be served next. What was begun before and not finished is forgotten.
+    pub(super) fn begin(&mut self) {
+        self.coming.clear();
+    }
+
+    /// What was asked for since the beginning is served now, and nothing else.
+    pub(super) fn finish(&mut self) {
+        self.open = std::mem::take(&mut self.coming);
+        for tree in self.open.values() {
+            tree.vfs.set_metadata_durability(tree.metadata);
         }
     }
 
@@ -49,8 +69,17 @@ impl Trees {
         }
         let directory = (status.dev(), status.ino());
         if let Some(tree) = self.open.get(path).filter(|tree| tree.directory == directory) {
-            tree.vfs.set_metadata_durability(metadata);
-            return Ok(Arc::clone(&tree.vfs));
+            // Stricter at once, laxer only when nobody is served by the stricter rules any longer.
+            if metadata == MetadataDurability::Stable {
+                tree.vfs.set_metadata_durability(metadata);
+            }
+            let tree = Tree {
+                metadata,
+                ..tree.clone()
+            };
+            let vfs = Arc::clone(&tree.vfs);
+            self.coming.insert(path.to_owned(), tree);
+            return Ok(vfs);
         }
         let handles = match (self.handles, entered) {
             (HandleChoice::Auto, Entered::FromAbove) => HandleChoice::Kernel,
@@ -74,15 +103,11 @@ impl Trees {
         }
         let tree = Tree {
             vfs: Arc::clone(&vfs),
+            metadata,
             directory,
         };
-        self.open.insert(path.to_owned(), tree);
+        self.coming.insert(path.to_owned(), tree);
         Ok(vfs)
-    }
-
-    /// Forgets all that are not among these: nothing serves them any longer.
-    pub(super) fn keep(&mut self, used: &BTreeSet<PathBuf>) {
-        self.open.retain(|path, _| used.contains(path));
     }
 }
 
