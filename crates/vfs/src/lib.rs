@@ -185,7 +185,8 @@ pub trait Vfs: Send + Sync {
         self.waits() != Waits::Never
     }
 
-    /// How often data that were answered as [`Stability::Unstable`] may have been lost so far. It has changed before anybody
+    /// A number that grows by one whenever data that were answered as [`Stability::Unstable`] may have been lost, and begins
+    /// elsewhere each time a tree is opened that outlives this process's use of it. It has changed before anybody
     /// learns that a commit succeeded which did not hear of the loss: so a write verifier made of it, read before a
     /// write and after a commit, never hides one.
     fn losses(&self) -> u64;

@@ -1,5 +1,6 @@
 //! Opening a directory to serve it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -80,9 +81,15 @@ impl LocalVfs {
             sweeper,
             stable_metadata: AtomicBool::new(stable_metadata),
             pace: Pace::new(waits),
-            losses: AtomicU64::new(0),
+            losses: AtomicU64::new(first_number_of_losses()),
         })
     }
+}
+
+/// Where a tree's number of losses begins: elsewhere each time, since nobody watched its files while it was closed. Far from
+/// the largest number.
+fn first_number_of_losses() -> u64 {
+    RandomState::new().hash_one(0) >> 8
 }
 
 /// The directory, seen through a mount of our own on which nothing else is mounted, if we may have one.

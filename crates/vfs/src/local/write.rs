@@ -64,6 +64,7 @@ impl LocalVfs {
             Stability::Unstable => self.watch(handle, file.as_fd()),
             Stability::DataSync | Stability::FileSync => Watch::Not,
         };
+        let losses = self.losses.load(Ordering::SeqCst);
         let begun = self.pace.write_begins();
         let written = write_all(file.as_fd(), offset, data);
         self.pace.write_ended(begun);
@@ -81,9 +82,9 @@ impl LocalVfs {
             }
             // What cannot be watched is made durable now.
             (Stability::Unstable, Watch::Not) | (Stability::FileSync, _) => {
-                self.sync(handle, file.as_fd(), Extent::Everything)
+                self.sync_written(handle, file.as_fd(), Extent::Everything, losses)
             }
-            (Stability::DataSync, _) => self.sync(handle, file.as_fd(), Extent::Data),
+            (Stability::DataSync, _) => self.sync_written(handle, file.as_fd(), Extent::Data, losses),
         };
         let value = written.map_err(Error::Os).and_then(|count| {
             durable?;
@@ -142,6 +143,25 @@ impl LocalVfs {
             synced
         });
         Changed { before, after, value }
+    }
+
+    /// As [`LocalVfs::sync`], for a writer whose data nobody will send again once they are said to be durable, and before whose
+    /// write there were so many `losses`. Its descriptor is shared: had its data been among those of which another one was
+    /// told, the kernel would tell it nothing. So beside any loss it fails.
+    fn sync_written(
+        &self,
+        handle: &NodeHandle,
+        file: BorrowedFd<'_>,
+        extent: Extent,
+        losses: u64,
+    ) -> Result<(), Error> {
+        self.sync(handle, file, extent)?;
+        // SeqCst with `lost`, which was called under the lock that the sync above was made under.
+        if self.losses.load(Ordering::SeqCst) == losses {
+            Ok(())
+        } else {
+            Err(Error::Lost(Errno::IO))
+        }
     }
 
     /// Makes a file durable by a descriptor of it. [`Error::Lost`] when that fails: the kernel tells a descriptor once that data
