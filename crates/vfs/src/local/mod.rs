@@ -106,7 +106,7 @@ pub struct LocalVfs {
     /// Whether changes must be made durable one by one. Relaxed: a change of it is for requests to come.
     stable_metadata: AtomicBool,
     pace: Pace,
-    /// How often data that were answered as unstable may have been lost.
+    /// Changes whenever data that were answered as unstable may have been lost.
     losses: AtomicU64,
 }
 
@@ -161,8 +161,8 @@ impl LocalVfs {
     /// What fstat(2) tells of what a handle was resolved to; what is gone is not held any longer.
     fn look(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
         let attributes = attributes_of(fd.as_fd());
-        if attributes.is_err() {
-            self.let_go(handle);
+        if let Err(error) = attributes {
+            self.let_go(handle, error);
         }
         attributes
     }

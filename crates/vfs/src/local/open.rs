@@ -98,8 +98,7 @@ impl LocalVfs {
         file: Arc<OpenFile>,
     ) -> Result<Opened, NotOpened> {
         let attributes = attributes_of(file.as_fd()).map_err(|error| {
-            // Somebody removed it: its space is not to be kept from the others.
-            self.let_go(handle);
+            self.let_go(handle, error);
             NotOpened::unresolved(error)
         })?;
         let failed = |error: Error| NotOpened {
@@ -211,11 +210,15 @@ impl LocalVfs {
         }
     }
 
-    /// Closes what is kept of an object that is gone or changes hands.
-    pub(super) fn let_go(&self, handle: &NodeHandle) {
+    /// Closes what is kept of an object that cannot be looked at. If somebody removed it, its space is not to be kept from the
+    /// others, whatever of it was not durable.
+    pub(super) fn let_go(&self, handle: &NodeHandle, error: Error) {
         self.kept.files.release(handle);
         self.kept.objects.release(handle);
     }
+        if error == Error::STALE {
+            self.kept.unstable.forget(handle);
+        }
 }
 
 fn may_override(caller: &Caller<'_>, fd: BorrowedFd<'_>, attributes: &Attributes, purpose: Purpose) -> bool {

@@ -258,6 +258,15 @@ fn what_others_remove_is_stale_and_its_space_is_given_back() {
         past(tree, || std::fs::remove_file(served.join("file"))).unwrap();
         assert_eq!(errno(read(tree, &OWNER, &handle)), Some(Errno::STALE));
         assert_eq!(descriptors(&known), [false; 0]);
+        // Nor do data that nobody committed hold it.
+        let (handle, known) = opened(tree, "unstable", true);
+        tree.write(&OWNER, &handle, 0, b"uncommitted").unwrap();
+        past(tree, || std::fs::remove_file(served.join("unstable"))).unwrap();
+        assert_eq!(
+            errno(tree.vfs.commit(&OWNER, &handle, 0, 0).value),
+            Some(Errno::STALE)
+        );
+        assert_eq!(descriptors(&known), [false; 0]);
         let (handle, known) = opened(tree, "second", true);
         past(tree, || std::fs::remove_file(served.join("second"))).unwrap();
         assert_eq!(errno(tree.write(&OWNER, &handle, 0, b"x")), Some(Errno::STALE));
