@@ -66,7 +66,8 @@ impl LocalVfs {
             Waits::Always => None,
             Waits::Data => {
                 let _stage = stages::enter(Stage::Open, "open_file");
-                match self.kept.files.find(handle, purpose, caller) {
+                // Who opens it at this moment may wait for the disk.
+                match self.kept.files.find_at_once(handle, purpose, caller)? {
                     Found::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
                     Found::Missing(ticket) if self.is_at_hand(handle) => {
                         Some(self.open_anew(caller, handle, purpose, ticket))
@@ -215,10 +216,10 @@ impl LocalVfs {
     pub(super) fn let_go(&self, handle: &NodeHandle, error: Error) {
         self.kept.files.release(handle);
         self.kept.objects.release(handle);
-    }
         if error == Error::STALE {
             self.kept.unstable.forget(handle);
         }
+    }
 }
 
 fn may_override(caller: &Caller<'_>, fd: BorrowedFd<'_>, attributes: &Attributes, purpose: Purpose) -> bool {

@@ -116,18 +116,41 @@ impl FileCache {
         let hash = self.hasher.hash_one(handle);
         let part = self.part(hash);
         let mut shard = part.shard.lock();
+        loop {
+            match self.search(&mut shard, hash, handle, (purpose, caller)) {
+                Some(found) => return found,
+                None => part.opened.wait(&mut shard),
+            }
+        }
+    }
+
+    /// As [`FileCache::find`]; `None` where another thread opens it at this moment.
+    pub(super) fn find_at_once(
+        &self,
+        handle: &NodeHandle,
+        purpose: Purpose,
+        caller: &Caller<'_>,
+    ) -> Option<Found<'_>> {
+        let hash = self.hasher.hash_one(handle);
+        let mut shard = self.part(hash).shard.lock();
+        self.search(&mut shard, hash, handle, (purpose, caller))
+    }
+
+    fn search(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        handle: &NodeHandle,
+        wanted: (Purpose, &Caller<'_>),
+    ) -> Option<Found<'_>> {
         if !self.caching {
             shard.tally.misses += 1;
-            return Found::Missing(Ticket::uncached(self, hash, *handle));
+            return Some(Found::Missing(Ticket::uncached(self, hash, *handle)));
         }
-        loop {
-            match shard.search(hash, handle, (purpose, caller)) {
-                Search::Open(file) => return Found::Open(file),
-                Search::Opening => part.opened.wait(&mut shard),
-                Search::Nobody => {
-                    return Found::Missing(self.begin(&mut shard, hash, handle, (purpose, caller)));
-                }
-            }
+        match shard.search(hash, handle, wanted) {
+            Search::Open(file) => Some(Found::Open(file)),
+            Search::Opening => None,
+            Search::Nobody => Some(Found::Missing(self.begin(shard, hash, handle, wanted))),
         }
     }
 

@@ -347,3 +347,19 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
         assert!(!writer.is_checked(Stamp::of(&after)), "{before:?} {after:?}");
     }
 }
+
+#[test]
+fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
+    let cache = unbounded(true);
+    let find = |number| cache.find_at_once(&handle(number), Purpose::Read, &USER);
+    let Some(Found::Missing(ticket)) = find(1) else {
+        panic!("nobody has opened it");
+    };
+    assert!(find(1).is_none());
+    assert!(matches!(find(2), Some(Found::Missing(_))));
+    let (opened, _) = ticket.opened(descriptor(), stamp(1));
+    let Some(Found::Open(found)) = find(1) else {
+        panic!("it is open");
+    };
+    assert!(Arc::ptr_eq(&opened, &found));
+}
