@@ -135,7 +135,7 @@ impl Host {
     pub(crate) fn unmount(&self) -> Result<()> {
         self.shell(&format!("umount {}", self.target()))?;
         process::until("the daemon's control socket is gone", SHORT, || {
-            let left = self.shell("ls /run/curt 2>/dev/null | wc -l")?;
+            let left = self.shell("ls /run/curt/*.socket 2>/dev/null | wc -l")?;
             Ok((left.trim() == "0").then_some(()))
         })
     }
