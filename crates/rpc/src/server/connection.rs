@@ -312,9 +312,10 @@ impl Connection {
         self.seat.client.unsent.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Since when replies wait for the client without enough of them being taken.
+    /// Since when replies wait for the client without enough of them being taken. Waits for nobody: who sends a piece of a file
+    /// may do so for as long as the client takes for it, and what is left of that is seen next time.
     pub(super) fn unsent_since(&self) -> Option<Instant> {
-        self.output.lock().since
+        self.output.try_lock()?.since
     }
 
     /// Closes a connection that met a limit, and tells why.
@@ -417,4 +418,31 @@ fn push(socket: &OwnedFd, [first, second]: [&[u8]; 2], more: SendFlags) -> Resul
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, sync::mpsc, thread};
+
+    use super::*;
+    use crate::{buffer::Pool, server::clients::Clients};
+
+    #[test]
+    fn whoever_looks_for_slow_clients_waits_for_nobody_who_sends() {
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+        let (socket, _client) = rustix::net::socketpair(family, kind, flags, None).expect("two sockets");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let seat = Arc::new(Clients::default()).seat(address.ip());
+        let inbox = Inbox::new(Arc::new(Pool::new(0)));
+        let connection = Connection::new(1, socket, (address, address), inbox, Arc::default(), seat);
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            let sending = connection.output.lock();
+            scope.spawn(|| tell.send(connection.unsent_since()));
+            let seen = told.recv_timeout(Duration::from_secs(20));
+            drop(sending);
+            assert_eq!(seen, Ok(None));
+        });
+    }
 }
