@@ -55,11 +55,12 @@ impl FilePiece {
                 Err(errno @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
                     return Pushed::Lost(errno);
                 }
-                // Of the file: whoever reads the rest will see what it is.
-                Err(_) => {
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     self.failed.store(true, Ordering::Relaxed);
                     break;
                 }
+                // Of the file or of the socket: whoever reads the rest, or sends it, will see which.
+                Err(_) => break,
             }
         }
         Pushed::Some(sent)
@@ -84,5 +85,34 @@ impl FilePiece {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+    use super::*;
+
+    /// Sends a piece of a file that was opened so by a socket without a peer; whether that speaks against pieces of the file.
+    fn fails_of(file: &str) -> bool {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+        let piece = FilePiece {
+            file: Arc::new(File::open(file).expect("it is there").into()),
+            offset: 0,
+            length: 8,
+            failed: Arc::default(),
+        };
+        assert_eq!(piece.push(&socket.expect("a socket")), Pushed::Some(0));
+        piece.failed.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_lost_client_does_not_speak_against_the_file_and_a_file_without_pieces_does() {
+        assert!(!fails_of("/proc/self/exe"));
+        assert!(fails_of("/proc/self/mem"));
     }
 }
