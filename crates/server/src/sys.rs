@@ -1,4 +1,4 @@
-//! The name services that only the C library reaches: reverse look-ups, netgroups and users' groups (nsswitch).
+//! The name services that only the C library reaches: look-ups that tell "no such host" from "nobody answers", reverse ones, netgroups and users' groups (nsswitch).
 //!
 //! JUSTIFICATION: which files, directories and servers say who is in a netgroup or a group is nsswitch.conf's business,
 //! and its modules are loaded by the C library alone; without it, what administrators set up would not hold.
@@ -71,6 +71,47 @@ fn reverse<T>(socket: *const T, name: &mut [u8; NAME_BYTES]) -> c_int {
             libc::NI_NAMEREQD,
         )
     }
+}
+
+/// The addresses of a host; none of them if there is no such host, and nothing if nobody who would know answered.
+pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
+    let Ok(host) = CString::new(host) else {
+        return Some(Vec::new());
+    };
+    // SAFETY: all bits zero are hints that ask for everything.
+    let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
+    hints.ai_socktype = libc::SOCK_STREAM;
+    let mut list = std::ptr::null_mut();
+    // SAFETY: a string with an end, hints and a place for the list, all of which live until the call returns.
+    let status =
+        unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
+    match status {
+        0 => {}
+        libc::EAI_AGAIN | libc::EAI_SYSTEM | libc::EAI_MEMORY => return None,
+        _ => return Some(Vec::new()),
+    }
+    let mut addresses = Vec::new();
+    let mut next = list;
+    // SAFETY: the list is the C library's and is not freed before the loop ended.
+    while let Some(one) = unsafe { next.as_ref() } {
+        match one.ai_family {
+            libc::AF_INET => {
+                // SAFETY: the family says that it is a socket address of this type.
+                let address = unsafe { &*one.ai_addr.cast::<libc::sockaddr_in>() };
+                addresses.push(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes()));
+            }
+            libc::AF_INET6 => {
+                // SAFETY: the family says that it is a socket address of this type.
+                let address = unsafe { &*one.ai_addr.cast::<libc::sockaddr_in6>() };
+                addresses.push(IpAddr::from(address.sin6_addr.s6_addr));
+            }
+            _ => {}
+        }
+        next = one.ai_next;
+    }
+    // SAFETY: it came from getaddrinfo, and nothing of it is used any longer.
+    unsafe { libc::freeaddrinfo(list) };
+    Some(addresses)
 }
 
 /// Whether a netgroup has a machine of this name (or address, in text).

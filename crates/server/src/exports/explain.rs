@@ -55,7 +55,9 @@ fn is(client: &Client, address: IpAddr, names: &dyn NameService) -> bool {
         Client::Anyone => true,
         Client::Address(own) => *own == address,
         Client::Network(network) => network.contains(address),
-        Client::Host(name) => names.addresses(name).contains(&address),
+        Client::Host(name) => names
+            .addresses(name)
+            .is_some_and(|addresses| addresses.contains(&address)),
         Client::Pattern(pattern) => {
             checked_name(names, address).is_some_and(|name| pattern::fits(pattern, &name))
         }

@@ -3,7 +3,8 @@
 //! A name service may take seconds, or never answer; so a thread that serves requests never asks one. It takes what is kept,
 //! or leaves its question here and waits, holding nothing, for a bounded time. What is kept is asked again every
 //! [`REFRESH`] if it was used meanwhile, else forgotten; then the generation of all decisions changes, so that they are made
-//! anew. "There is none" is kept as well.
+//! anew. "There is none" is kept as well. While nobody answers who would know a host's addresses, those that it had are kept: its
+//! clients need not lose what they have mounted because a name server is down.
 
 mod service;
 #[cfg(test)]
@@ -217,19 +218,22 @@ impl Shared {
             }
             // What is asked again, nobody has used since.
             let used = !book.kept.contains_key(&question);
+            let had = book.kept.get(&question).map(|kept| kept.answer.clone());
+            let answer = answer.or(had).unwrap_or_else(|| Answer::Addresses(Arc::from([])));
             book.kept.insert(question, Kept { answer, used });
             self.answered.notify_all();
         }
     }
 
-    fn ask(&self, question: &Question) -> Answer {
+    /// None, of a host's addresses only: nobody answered who would know.
+    fn ask(&self, question: &Question) -> Option<Answer> {
         let service = &*self.service;
-        match question {
-            Question::Addresses(host) => Answer::Addresses(service.addresses(host).into()),
+        Some(match question {
+            Question::Addresses(host) => Answer::Addresses(service.addresses(host)?.into()),
             Question::Name(address) => Answer::Name(checked_name(service, *address).map(Into::into)),
             Question::Member(group, address) => Answer::Member(is_member(service, group, *address)),
             Question::Groups(uid) => Answer::Groups(service.groups(*uid).map(Into::into)),
-        }
+        })
     }
 
     /// The one who asks again.
@@ -359,6 +363,21 @@ mod tests {
         names.keep_hosts(["b"].into_iter(), soon());
         assert_eq!(known("b"), Some(1));
         assert_eq!(known("a"), None);
+    }
+
+    #[test]
+    fn a_host_keeps_its_addresses_while_nobody_answers() {
+        let service = Scripted::default().host("a", "10.0.0.1");
+        let silent = Arc::clone(&service.silent);
+        let (names, _) = names(service);
+        let hosts = || ["a", "b"].into_iter();
+        names.keep_hosts(hosts(), soon());
+        let known = |host: &str| names.addresses(host).map(|addresses| addresses.len());
+        silent.store(true, Ordering::Relaxed);
+        names.0.renew(&mut names.0.book.lock(), soon());
+        assert_eq!((known("a"), known("b")), (Some(1), Some(0)));
+        names.keep_hosts(["a", "c"].into_iter(), soon());
+        assert_eq!(known("c"), Some(0), "never known");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Whom names are asked of, and what of the answers is believed.
 
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::net::IpAddr;
 
 use crate::sys;
 
 /// A source of names. Each call may take long; none is made by a thread that serves.
 pub trait NameService: Send + Sync {
-    /// The addresses of a host; none if it is unknown.
-    fn addresses(&self, host: &str) -> Vec<IpAddr>;
+    /// The addresses of a host, an empty list if it is unknown; none if nobody who would know answered.
+    fn addresses(&self, host: &str) -> Option<Vec<IpAddr>>;
 
     /// The name that an address says it has.
     fn name(&self, address: IpAddr) -> Option<String>;
@@ -24,12 +24,12 @@ pub trait NameService: Send + Sync {
 pub struct SystemNames;
 
 impl NameService for SystemNames {
-    fn addresses(&self, host: &str) -> Vec<IpAddr> {
-        let found = (host, 0).to_socket_addrs().into_iter().flatten();
-        let mut addresses: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
+    fn addresses(&self, host: &str) -> Option<Vec<IpAddr>> {
+        let found = sys::addresses_of(host)?;
+        let mut addresses: Vec<IpAddr> = found.iter().map(IpAddr::to_canonical).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        addresses
+        Some(addresses)
     }
 
     fn name(&self, address: IpAddr) -> Option<String> {
@@ -50,7 +50,8 @@ impl NameService for SystemNames {
 pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<String> {
     let name = service.name(address)?;
     let name = name.trim_end_matches('.').to_ascii_lowercase();
-    service.addresses(&name).contains(&address).then_some(name)
+    let addresses = service.addresses(&name)?;
+    addresses.contains(&address).then_some(name)
 }
 
 /// Whether a netgroup has a machine by its name, by the first part of its name, or by its address.
@@ -73,7 +74,7 @@ pub(in crate::exports) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use parking_lot::Mutex;
 
@@ -84,6 +85,8 @@ pub(in crate::exports) mod tests {
         pub(in crate::exports) asked: Arc<AtomicUsize>,
         pub(in crate::exports) users: Arc<Mutex<BTreeMap<u32, Vec<u32>>>>,
         pub(in crate::exports) before_name: Box<dyn Fn() + Send + Sync>,
+        /// Whether nobody answers who would know the addresses of hosts.
+        pub(in crate::exports) silent: Arc<AtomicBool>,
         forward: BTreeMap<String, Vec<IpAddr>>,
         reverse: BTreeMap<IpAddr, String>,
         members: BTreeSet<(String, String)>,
@@ -95,6 +98,7 @@ pub(in crate::exports) mod tests {
                 asked: Arc::default(),
                 users: Arc::default(),
                 before_name: Box::new(|| {}),
+                silent: Arc::default(),
                 forward: BTreeMap::new(),
                 reverse: BTreeMap::new(),
                 members: BTreeSet::new(),
@@ -131,8 +135,9 @@ pub(in crate::exports) mod tests {
     }
 
     impl NameService for Scripted {
-        fn addresses(&self, host: &str) -> Vec<IpAddr> {
-            self.forward.get(host).cloned().unwrap_or_default()
+        fn addresses(&self, host: &str) -> Option<Vec<IpAddr>> {
+            let answers = !self.silent.load(Ordering::Relaxed);
+            answers.then(|| self.forward.get(host).cloned().unwrap_or_default())
         }
 
         fn name(&self, address: IpAddr) -> Option<String> {
@@ -182,8 +187,15 @@ pub(in crate::exports) mod tests {
     #[test]
     fn the_system_knows_its_own_host() {
         let local: IpAddr = "127.0.0.1".parse().unwrap();
-        assert!(SystemNames.addresses("localhost").contains(&local));
-        assert!(SystemNames.addresses("no-such-host.invalid").is_empty());
-        assert_eq!(SystemNames.addresses("127.0.0.1"), [local]);
+        assert!(SystemNames.addresses("localhost").unwrap().contains(&local));
+        // Without a network nobody can say so.
+        assert!(
+            SystemNames
+                .addresses("no-such-host.invalid")
+                .is_none_or(|all| all.is_empty())
+        );
+        assert_eq!(SystemNames.addresses("127.0.0.1"), Some(vec![local]));
+        assert_eq!(SystemNames.addresses("::1"), Some(vec!["::1".parse().unwrap()]));
+        assert_eq!(SystemNames.addresses("nul\0"), Some(vec![]));
     }
 }

@@ -373,9 +373,9 @@ impl Hanging {
 }
 
 impl NameService for Hanging {
-    fn addresses(&self, _: &str) -> Vec<IpAddr> {
+    fn addresses(&self, _: &str) -> Option<Vec<IpAddr>> {
         self.wait();
-        vec!["127.0.0.1".parse().unwrap()]
+        Some(vec!["127.0.0.1".parse().unwrap()])
     }
 
     fn name(&self, _: IpAddr) -> Option<String> {
