@@ -35,6 +35,9 @@ pub const PLUS_SIZE_MAX: u32 = 256 * 1024;
 /// them that did so.
 pub const RESTART_NAMES: usize = 102;
 
+/// Bytes of the largest reply that [`ListingMode::Restart`] asks for: what clients asked for that did so.
+pub const RESTART_SIZE_MAX: u32 = 32 * 1024;
+
 /// Names among which [`MISSES_MAX`] that are looked up one by one count as looked up in a row.
 pub const MISSES_WINDOW: u32 = 64;
 
@@ -65,6 +68,15 @@ impl ListingDecision {
             Self::Plus => size.min(PLUS_SIZE_MAX),
             Self::Plain => size,
         }
+    }
+}
+
+/// Bytes that are asked for at most, the server and the memory for listings allowing `most`.
+#[must_use]
+pub fn size_max(most: u32, options: &CacheOptions) -> u32 {
+    match options.listing {
+        ListingMode::GoOn => most,
+        ListingMode::Restart => most.min(RESTART_SIZE_MAX),
     }
 }
 
@@ -232,6 +244,8 @@ mod tests {
             ..options
         };
         assert_eq!(names_between_decisions(&restart), RESTART_NAMES);
+        assert_eq!(size_max(SIZE_MAX, &options), SIZE_MAX);
+        assert_eq!(size_max(SIZE_MAX, &restart), RESTART_SIZE_MAX);
     }
 
     #[test]

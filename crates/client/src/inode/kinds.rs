@@ -32,8 +32,11 @@ pub(crate) struct Directory {
     listing: Option<Arc<Sequence>>,
     /// Changes of ours that ended and are not yet in `listing`.
     unlisted: Vec<u64>,
-    /// Names that listings gave since one of its children was asked about.
+    /// Names that listings gave since one of its children was asked about, but for those of the last reply: nobody had the time
+    /// to ask about them.
     pub(crate) names_since_stat: u32,
+    /// Names of the last reply.
+    pub(crate) names_last: u32,
     /// Listed names that were looked up at the server one by one.
     pub(crate) misses: Misses,
     /// Bytes in which attributes of names were last asked for that had been listed without.

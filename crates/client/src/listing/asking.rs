@@ -140,7 +140,8 @@ impl Client {
     fn reply_max(&self) -> u32 {
         let limits = &self.server_limits;
         let server = limits.listing_preferred.max(limits.read_max);
-        server.min(self.listing_memory.reply_max())
+        let most = server.min(self.listing_memory.reply_max());
+        listing::size_max(most, &self.core.options())
     }
 
     fn depart(&self, inode: &Inode, sequence: &Arc<Sequence>) -> Departing {

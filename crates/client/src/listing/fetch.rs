@@ -127,7 +127,8 @@ impl Requester {
         let mut facts = self.inode.facts();
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let kept = facts.kept.directory();
-        kept.names_since_stat = kept.names_since_stat.saturating_add(count);
+        kept.names_since_stat = kept.names_since_stat.saturating_add(kept.names_last);
+        kept.names_last = count;
         let label = match names::learn(Said::Object, ticket, &facts.state, is_adopted, sent_at) {
             names::Learned::Positive(label) => Some(label),
             names::Learned::Negative(_) | names::Learned::Drop | names::Learned::Leave => None,

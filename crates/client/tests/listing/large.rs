@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use curt_client::{Behaviour, Errno, Limits, Listener, threads::Threads};
-use curt_policy::{CacheOptions, ListingMode, PlusMode};
+use curt_policy::{CacheOptions, ListingMode, PlusMode, RacyGuard};
 use curt_trace::ClientCounter;
 use std::sync::Arc;
 
@@ -241,6 +241,47 @@ fn two_readers_of_one_directory_share_what_is_asked() {
     let asked = server.asked();
     let cookies: HashSet<u64> = asked.iter().map(|asked| asked.cookie).collect();
     assert_eq!(cookies.len(), asked.len(), "no place is asked for twice");
+}
+
+#[test]
+fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
+    let server = Scripted::new(script(50_000));
+    // The directory changed when the server's clock began.
+    let cache = CacheOptions {
+        racy_guard: RacyGuard::Off,
+        ..CacheOptions::default()
+    };
+    let client = mount(
+        &server,
+        &Behaviour {
+            cache,
+            ..Behaviour::default()
+        },
+    );
+    let open = client.opendir(&me(), client.root()).unwrap();
+    let mut cookie = 0;
+    loop {
+        // With a buffer that holds all names of a reply, as ls has.
+        let mut names = Vec::new();
+        client
+            .readdir(&me(), &open, cookie, true, &mut |entry| {
+                names.push(entry.name.to_vec());
+                cookie = entry.cookie;
+                entry.found.iter().for_each(|found| client.forget(found.id, 1));
+                Listener::Took
+            })
+            .unwrap();
+        if names.is_empty() {
+            break;
+        }
+        for name in names {
+            client.lookup(&me(), client.root(), &name).unwrap();
+        }
+    }
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| asked.plus), "{asked:?}");
+    assert_eq!(server.lookups(), 0);
+    assert!(asked.len() < 60, "{}", asked.len());
 }
 
 #[test]
