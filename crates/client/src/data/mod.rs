@@ -101,9 +101,10 @@ pub struct DataOptions {
     pub read_ahead: u64,
     /// Clean bytes kept of all files (the DataCache).
     pub cache_bytes: u64,
-    /// Clean bytes stay when they have been read. Not where the reader keeps them itself, as a kernel does: then their memory is
-    /// used again at once, while the processor still has it in its cache.
-    pub keep_read: bool,
+    /// The clean bytes at the beginning of each file that stay when they have been read, `u64::MAX` for all. Where the reader
+    /// keeps them itself, as a kernel does, the rest goes: its memory is used again at once, while the processor still has it
+    /// in its cache. A kernel drops what it has at every other open of a small file; these are to be there then.
+    pub keep_read: u64,
     /// Dirty and uncommitted bytes of all files; writers wait beyond it.
     pub unwritten_bytes: u64,
     /// How long written bytes stay with us before they are sent and committed.
@@ -119,7 +120,7 @@ impl Default for DataOptions {
             write_size: 1 << 20,
             read_ahead: 8 << 20,
             cache_bytes: 64 << 20,
-            keep_read: true,
+            keep_read: u64::MAX,
             unwritten_bytes: 256 << 20,
             write_behind: Duration::from_secs(5),
             synchronous: false,

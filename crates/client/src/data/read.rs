@@ -108,7 +108,10 @@ impl DataPlane {
         if open.mode.direct {
             return self.read_direct(owner, open, range, interrupt);
         }
-        let advice = open.ahead.lock().advise(range.clone(), self.window());
+        let advice = open
+            .ahead
+            .lock()
+            .advise(range.clone(), self.window(), self.options.read_ahead);
         let believed = owner.believed_size();
         let began = owner.data().core.lock().resizes;
         let mut reading = Reading {
@@ -192,8 +195,9 @@ impl DataPlane {
             }
         };
         let Some(gap) = gap else {
-            if !self.options.keep_read {
-                state.segments.give(&reading.range);
+            let beyond = reading.range.start.max(self.options.keep_read)..reading.range.end;
+            if !beyond.is_empty() {
+                state.segments.give(&beyond);
             }
             return Next::Done(bytes);
         };

@@ -37,9 +37,10 @@ pub(super) struct Advice {
 }
 
 impl Ahead {
-    /// Learns of a read and says what to fetch for it. Reads that overtake each other by less than a window count as in
-    /// sequence, for a kernel sends several at once.
-    pub(super) fn advise(&mut self, read: Range<u64>, window_max: u64) -> Advice {
+    /// Learns of a read and says what to fetch for it: at most `window_max` bytes before it, and for a short one itself up to
+    /// `fetch_max`, so that a small file takes one READ although its reader begins with little. Reads that overtake each other
+    /// by less than a window count as in sequence, for a kernel sends several at once.
+    pub(super) fn advise(&mut self, read: Range<u64>, window_max: u64, fetch_max: u64) -> Advice {
         let slack = self.window.max(UNIT);
         let in_sequence =
             read.start <= self.next.saturating_add(slack) && self.next <= read.end.saturating_add(slack);
@@ -61,7 +62,7 @@ impl Ahead {
             .clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
         self.next = self.next.max(read.end);
         Advice {
-            fetch: count.max(WINDOW_MIN.min(window_max)),
+            fetch: count.max(WINDOW_MIN.min(fetch_max)),
             ahead,
         }
     }
@@ -102,12 +103,19 @@ mod tests {
     fn a_first_read_at_the_beginning_fetches_a_window_and_nothing_ahead() {
         let mut ahead = Ahead::default();
         assert_eq!(
-            ahead.advise(0..4096, MAX),
+            ahead.advise(0..4096, MAX, MAX),
             Advice {
                 fetch: WINDOW_MIN,
                 ahead: 0
             }
         );
+    }
+
+    #[test]
+    fn a_small_file_takes_one_read_although_its_reader_reads_ahead_itself() {
+        // A kernel begins with 16 KiB, and asks for the next itself; so nothing is read ahead for it.
+        let advice = Ahead::default().advise(0..16_384, 0, MAX);
+        assert_eq!((advice.fetch, advice.ahead), (WINDOW_MIN, 0));
     }
 
     #[test]
@@ -116,7 +124,7 @@ mod tests {
         let mut windows = Vec::new();
         for number in 0..9 {
             let start = number * WINDOW_MIN;
-            windows.push(ahead.advise(start..start + WINDOW_MIN, MAX).ahead / WINDOW_MIN);
+            windows.push(ahead.advise(start..start + WINDOW_MIN, MAX, MAX).ahead / WINDOW_MIN);
         }
         assert_eq!(windows, [0, 2, 4, 8, 16, 32, 64, 64, 64]);
     }
@@ -124,23 +132,23 @@ mod tests {
     #[test]
     fn who_jumps_about_gets_what_it_asks_for() {
         let mut ahead = Ahead::default();
-        let _ = ahead.advise(0..4096, MAX);
+        let _ = ahead.advise(0..4096, MAX, MAX);
         for start in [1 << 30, 5 << 20, 3 << 30] {
             assert_eq!(
-                ahead.advise(start..start + 100, MAX),
+                ahead.advise(start..start + 100, MAX, MAX),
                 Advice { fetch: 100, ahead: 0 }
             );
         }
         // A sequence may begin anywhere.
         let start = (3 << 30) + 100;
         assert_eq!(
-            ahead.advise(start..start + 100, MAX),
+            ahead.advise(start..start + 100, MAX, MAX),
             Advice {
                 fetch: WINDOW_MIN,
                 ahead: 0
             }
         );
-        assert!(ahead.advise(start + 100..start + 200, MAX).ahead > 0);
+        assert!(ahead.advise(start + 100..start + 200, MAX, MAX).ahead > 0);
     }
 
     #[test]
@@ -148,9 +156,9 @@ mod tests {
         let mut ahead = Ahead::default();
         for start in [0, 2, 1, 3, 5, 4] {
             let start = start << 20;
-            let _ = ahead.advise(start..start + (1 << 20), MAX);
+            let _ = ahead.advise(start..start + (1 << 20), MAX, MAX);
         }
-        assert_eq!(ahead.advise(6 << 20..7 << 20, MAX).ahead, MAX);
+        assert_eq!(ahead.advise(6 << 20..7 << 20, MAX, MAX).ahead, MAX);
     }
 
     #[test]
@@ -159,7 +167,7 @@ mod tests {
         for number in 0..5 {
             let start = number * 4096;
             assert_eq!(
-                ahead.advise(start..start + 4096, 0),
+                ahead.advise(start..start + 4096, 0, 0),
                 Advice {
                     fetch: 4096,
                     ahead: 0

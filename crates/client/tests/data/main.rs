@@ -42,7 +42,7 @@ fn behaviour() -> Behaviour {
         write_size: 8 << 10,
         read_ahead: 64 << 10,
         cache_bytes: 64 << 10,
-        keep_read: true,
+        keep_read: u64::MAX,
         unwritten_bytes: 128 << 10,
         ..DataOptions::default()
     };

@@ -27,6 +27,8 @@ const QUESTION_MAX: Duration = Duration::from_secs(10);
 /// Pauses between attempts double up to this.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// So much of each file's beginning stays with us as well: of small files all.
+const KEEP_READ: u64 = 256 << 10;
 /// Unwritten bytes at most without `dirty_max=`, unless memory is short.
 const DIRTY_MAX: u64 = 256 << 20;
 
@@ -138,8 +140,8 @@ pub(super) fn client(
         write_size,
         read_ahead: READ_AHEAD,
         cache_bytes: CACHE_BYTES,
-        // The kernel keeps what it has read.
-        keep_read: false,
+        // The kernel keeps what it has read of large files.
+        keep_read: KEEP_READ,
         unwritten_bytes: settings.memory.dirty_bytes.unwrap_or_else(default_dirty),
         synchronous: settings.generic.sync || !settings.cache.attribute_cache,
         ..DataOptions::default()

@@ -141,7 +141,7 @@ fn small() -> DataOptions {
         write_size: 4096,
         read_ahead: 64 << 10,
         cache_bytes: 1 << 20,
-        keep_read: true,
+        keep_read: u64::MAX,
         unwritten_bytes: 1 << 20,
         write_behind: Duration::from_secs(5),
         synchronous: false,

@@ -38,7 +38,7 @@ fn exact() -> Vec<(u64, u64)> {
 #[test]
 fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
     let contents = pattern(READS * RSIZE);
-    for keep_read in [true, false] {
+    for keep_read in [u64::MAX, RSIZE as u64, 0] {
         for step in [RSIZE, 2 * RSIZE, 5 * RSIZE] {
             // The cache holds little more than the window: what is read ahead must outlive what was read.
             let options = DataOptions {
@@ -71,14 +71,17 @@ fn who_keeps_what_it_reads_leaves_nothing_here() {
         assert_eq!(position, contents.len() as u64);
         rig.plane.cached_bytes()
     };
-    assert_eq!((keeping(true), keeping(false)), (contents.len() as u64, 0));
+    let all = contents.len() as u64;
+    assert_eq!((keeping(u64::MAX), keeping(0)), (all, 0));
+    // The beginning stays, whole.
+    assert_eq!(keeping(RSIZE as u64), RSIZE as u64);
 }
 
 #[test]
 fn what_was_given_in_part_stays_until_all_of_it_was() {
     let contents = pattern(4096);
     let options = DataOptions {
-        keep_read: false,
+        keep_read: 0,
         read_ahead: 0,
         ..small()
     };
@@ -97,7 +100,7 @@ fn what_was_given_in_part_stays_until_all_of_it_was() {
 #[test]
 fn own_bytes_that_were_written_back_are_given_once_without_asking() {
     let options = DataOptions {
-        keep_read: false,
+        keep_read: 0,
         ..small()
     };
     let rig = Rig::inline(&[], options);
