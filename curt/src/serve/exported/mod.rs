@@ -350,37 +350,69 @@ mod tests {
         arguments: ServeArguments,
     }
 
+    /// A server by table of the directories `a` and `b`, as a file says.
+    struct Bed {
+        exported: Exported,
+        top: tempfile::TempDir,
+    }
+
+    impl Bed {
+        fn new(names: &[&str]) -> Self {
+            let top = tempfile::tempdir().unwrap();
+            for name in ["a", "b"] {
+                fs::create_dir(top.path().join(name)).unwrap();
+            }
+            say(&top, names);
+            let (file, state) = (top.path().join("exports"), top.path().join("state"));
+            let [file, state] = [file, state].map(|path| path.display().to_string());
+            let words = ["serve", "-c", &file, "--state", &state, "--handles", "table"];
+            let arguments = Line::try_parse_from(words).unwrap().arguments;
+            let exported = open(&arguments, Arc::default()).unwrap();
+            Self { exported, top }
+        }
+
+        /// What a reload of these says, and what is served then, by name.
+        fn reload_to(&mut self, names: &[&str]) -> (String, Vec<String>) {
+            say(&self.top, names);
+            let told = (self.exported.reload)();
+            let beginning = format!("{}/", self.top.path().display());
+            let paths = self.exported.service.export_paths();
+            (
+                told,
+                paths.iter().map(|path| path.replace(&beginning, "")).collect(),
+            )
+        }
+    }
+
+    fn say(top: &tempfile::TempDir, names: &[&str]) {
+        let line = |name: &&str| format!("{} *(ro)\n", top.path().join(name).display());
+        let lines: String = names.iter().map(line).collect();
+        fs::write(top.path().join("exports"), lines).unwrap();
+    }
+
     #[test]
     fn a_reload_that_fails_leaves_what_is_served_as_it_was() {
-        let top = tempfile::tempdir().unwrap();
-        let at = |name: &str| top.path().join(name).display().to_string();
-        for name in ["a", "b"] {
-            fs::create_dir(at(name)).unwrap();
-        }
-        let say = |names: &[&str]| {
-            let lines: Vec<String> = names.iter().map(|name| format!("{} *(ro)\n", at(name))).collect();
-            fs::write(at("exports"), lines.concat()).unwrap();
-        };
-        say(&["a"]);
-        let (file, state) = (at("exports"), at("state"));
-        let words = ["serve", "-c", &file, "--state", &state, "--handles", "table"];
-        let arguments = Line::try_parse_from(words).unwrap().arguments;
-        let mut exported = open(&arguments, Arc::default()).unwrap();
-        let mut reload_to = |names: &[&str]| {
-            say(names);
-            let told = (exported.reload)();
-            (told, exported.service.export_paths())
-        };
+        let mut bed = Bed::new(&["a"]);
         // No other export can be given a number that lasts.
-        let (numbers, aside) = (at("state/numbers"), at("state/aside"));
+        let numbers = bed.top.path().join("state/numbers");
+        let aside = bed.top.path().join("state/aside");
         fs::rename(&numbers, &aside).unwrap();
         fs::create_dir(&numbers).unwrap();
-        let (told, served) = reload_to(&["b"]);
+        let (told, served) = bed.reload_to(&["b"]);
         assert!(told.starts_with("the exports stay as they were"), "{told}");
-        assert_eq!(served, [at("a")]);
+        assert_eq!(served, ["a"]);
         fs::remove_dir(&numbers).unwrap();
         fs::rename(&aside, &numbers).unwrap();
-        assert_eq!(reload_to(&["a"]).1, [at("a")], "it stayed open");
-        assert_eq!(reload_to(&["b"]).1, [at("b")]);
+        assert_eq!(bed.reload_to(&["a"]).1, ["a"], "it stayed open");
+        assert_eq!(bed.reload_to(&["b"]).1, ["b"]);
+    }
+
+    #[test]
+    fn another_directory_in_the_place_of_one_that_is_served_is_served_instead() {
+        let mut bed = Bed::new(&["a", "b"]);
+        let path = |name: &str| bed.top.path().join(name);
+        fs::rename(path("b"), path("moved")).unwrap();
+        fs::create_dir(path("b")).unwrap();
+        assert_eq!(bed.reload_to(&["a", "b"]).1, ["a", "b"]);
     }
 }

@@ -87,7 +87,7 @@ impl Trees {
         };
         let options = LocalOptions {
             handles,
-            table: Some(self.state.join(table_name(path))),
+            table: Some(self.state.join(table_name(path, status.ino()))),
             metadata,
             files: self.files,
             ..LocalOptions::default()
@@ -136,13 +136,13 @@ fn is_within(directory: &Path, export: &Path) -> bool {
     std::fs::canonicalize(directory).is_ok_and(|directory| directory.starts_with(export))
 }
 
-/// The file of an export's handle table: the same for the same path, whatever its length.
-fn table_name(path: &Path) -> String {
+/// The file of an export's handle table: the same for the same directory at the same path, whatever its length. Another directory there has another table,
+/// for that of the first is in use until the second is served.
+fn table_name(path: &Path, inode: u64) -> String {
     // FNV-1a, 64 bits.
-    let hash = path
-        .as_os_str()
-        .as_bytes()
-        .iter()
+    let bytes = path.as_os_str().as_bytes().iter();
+    let hash = bytes
+        .chain(&inode.to_be_bytes())
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
