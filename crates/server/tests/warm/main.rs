@@ -34,6 +34,8 @@ use wire::{PATIENCE, Served, Wire, export, open_rules, user};
 const TRACED: &str = "CURT_TRACED";
 const PATH: &str = "/warm";
 const WARM: usize = 100;
+/// How often, in as many calls, a right to write may be checked anew, as happens four times a second: far less than once each.
+const CHECKS_MAX: usize = 20;
 const SIZE: u32 = 4096;
 const ROUNDS: usize = 3;
 
@@ -318,7 +320,8 @@ fn count_each(address: SocketAddr, count: &Count) -> bool {
         println!(
             "{name}: {all} system calls in {WARM} warm calls, by number {others:?}; {socket} of the socket"
         );
-        good &= all <= most * WARM && socket <= 2 * WARM;
+        let checks = if name == "WRITE" { CHECKS_MAX } else { 0 };
+        good &= all <= most * WARM + checks && socket <= 2 * WARM;
     }
     good
 }

@@ -235,13 +235,18 @@ impl FileCache {
         }
     }
 
-    /// An interval has passed: closes what was idle for too long. Whether anything is still kept.
+    /// An interval has passed: closes what was idle for too long, and has rights checked anew that writes were carried on from.
+    /// Whether anything is still kept.
     pub(super) fn sweep(&self) -> bool {
         let scarce = self.scarce.swap(false, Ordering::Relaxed);
         for part in &self.shards {
             let _closing = part.closing.lock();
             let mut gone = Vec::new();
-            part.shard.lock().evict(&mut gone, usize::MAX, |slot| {
+            let mut shard = part.shard.lock();
+            for shared in shard.files.iter().filter_map(|file| file.shared.as_ref()) {
+                shared.doubt();
+            }
+            shard.evict(&mut gone, usize::MAX, |slot| {
                 let most = match slot.purpose {
                     _ if scarce => 1,
                     Purpose::Write => IDLE_WRITERS,
@@ -256,6 +261,7 @@ impl FileCache {
                     kept.idle >= most
                 })
             });
+            drop(shard);
             // Closed here, outside of the lock: the last one of a removed file frees its blocks.
             self.gone(&gone);
             drop(gone);

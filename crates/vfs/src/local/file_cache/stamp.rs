@@ -3,8 +3,8 @@
 //!
 //! Writing changes the ctime, too. A write of ours carries the stamp on (under the file's lock, and only if nothing but the
 //! write shows in the attributes after it), so that readers and writers of one file need not ask again each time.
-//! On kernels whose times step by milliseconds (before Linux 6.13) a list that is changed by others in the same step as a
-//! write, without a change of the mode, is noticed with the file's next change.
+//! A list that others change between our look and our write, or in the same step of the file system's clock (milliseconds before
+//! Linux 6.13), does not show in that. So what was carried on is doubted each time the sweeper comes by, and asked anew.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -42,11 +42,25 @@ pub(super) struct Shared(Mutex<Current>);
 struct Current {
     stamp: Stamp,
     epoch: u32,
+    /// Whether a write of ours carried the stamp on since it was last doubted.
+    carried: bool,
 }
 
 impl Shared {
     pub(super) const fn new(stamp: Stamp) -> Self {
-        Self(Mutex::new(Current { stamp, epoch: 0 }))
+        Self(Mutex::new(Current {
+            stamp,
+            epoch: 0,
+            carried: false,
+        }))
+    }
+
+    /// Has the rights to a file checked once more whose changes may hide in writes of ours.
+    pub(super) fn doubt(&self) {
+        let mut current = self.0.lock();
+        if std::mem::take(&mut current.carried) {
+            current.epoch = current.epoch.wrapping_add(1);
+        }
     }
 }
 
@@ -101,6 +115,7 @@ impl OpenFile {
         let mut current = self.shared.0.lock();
         if written && current.stamp == before {
             current.stamp = stamp;
+            current.carried = true;
         }
     }
 

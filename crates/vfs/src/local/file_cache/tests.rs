@@ -363,3 +363,22 @@ fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
     };
     assert!(Arc::ptr_eq(&opened, &found));
 }
+
+/// A change of an access control list can hide behind a write.
+#[test]
+fn a_right_that_writes_carried_on_is_checked_again_after_each_look() {
+    let cache = unbounded(true);
+    let (file, _) = open(&cache, 1, Purpose::Write, &USER);
+    cache.sweep();
+    assert!(file.is_checked(stamp(1)), "nobody has written");
+    for time in 2..4 {
+        let after = attributes(0o644, time, time);
+        file.carry(stamp(time - 1), &after);
+        assert!(file.is_checked(Stamp::of(&after)));
+        cache.sweep();
+        assert!(!file.is_checked(Stamp::of(&after)));
+        file.check_passed(Stamp::of(&after));
+        cache.sweep();
+        assert!(file.is_checked(Stamp::of(&after)), "once is enough");
+    }
+}
