@@ -1,7 +1,8 @@
 //! One lock per file, so that attributes before and after a change enclose that change alone.
 //!
 //! The locks are a fixed number of stripes, chosen by the handle: two files may share one, which costs time and never
-//! correctness. Several are taken in the order of their stripes. None is held over I/O that may wait for a disk or a visitor.
+//! correctness. Several are taken in the order of their stripes. None is held while a client is waited for; those that keep
+//! changes apart are not held while data are made durable either, though the kernel may have a write wait for a disk meanwhile.
 
 use std::hash::BuildHasher;
 
