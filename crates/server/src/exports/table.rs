@@ -167,7 +167,8 @@ impl Exports {
 
     /// What becomes of a request of a client for a file of an export.
     ///
-    /// As with knfsd, an export that is closed to a client is stale for it: its handles came from what was open once.
+    /// As with knfsd, an export that is closed to a client is stale for it: its handles came from what was open once; and
+    /// nothing is permitted by way of a port that anybody on the client could have.
     pub(crate) fn decide(
         &self,
         client: SocketAddr,
@@ -186,7 +187,7 @@ impl Exports {
             Found::Unknown(question) => return Decided::Unknown(question),
         };
         if found.is_closed_to(client) {
-            return status(Status::Acces);
+            return status(Status::Perm);
         }
         match flavor.and_then(|flavor| found.rules.of(flavor)) {
             Some(rules) => Decided::Open(Arc::clone(export), *rules),
@@ -280,9 +281,7 @@ fn find_mounts(exports: &mut [Export]) {
                     .any(|path| path.len() == depth && begins_with(own, path))
         });
         let covered = below.and_then(|own| walk(&*parent.vfs, own.get(depth..).unwrap_or_default()));
-        if let Some(covered) = covered
-            && (covered != child.vfs.root() || parent.vfs.identity() != child.vfs.identity())
-        {
+        if let Some(covered) = covered.filter(|covered| !is_root_of(&*parent.vfs, covered, &*child.vfs)) {
             found.push((at, outer, covered));
         }
     }
@@ -291,6 +290,13 @@ fn find_mounts(exports: &mut [Export]) {
         let id = exports[child].id;
         exports[parent].children.insert(covered, id);
     }
+}
+
+/// Whether a directory is the root of another tree, by device and inode number: handles of one directory are not
+/// alike where one tree's are the kernel's and the other's stand in a table.
+fn is_root_of(vfs: &dyn Vfs, directory: &NodeHandle, other: &dyn Vfs) -> bool {
+    let [this, root] = [(vfs, directory), (other, &other.root())].map(|(vfs, node)| vfs.attributes(node));
+    matches!((this, root), (Ok(this), Ok(root)) if (this.fsid, this.fileid) == (root.fsid, root.fileid))
 }
 
 fn walk(vfs: &dyn Vfs, below: &[Vec<u8>]) -> Option<NodeHandle> {
@@ -313,4 +319,42 @@ fn begins_with(path: &[impl AsRef<[u8]>], beginning: &[impl AsRef<[u8]>]) -> boo
 pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::sync::atomic::AtomicU64;
+
+    use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
+
+    use super::*;
+    use crate::exports::SystemNames;
+
+    #[test]
+    fn a_directory_that_is_exported_for_itself_is_no_mount_however_handles_are_found() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(top.path().join("outer/inner")).unwrap();
+        let definition = |name: &str, handles: HandleChoice| {
+            let path = top.path().join(name);
+            let options = LocalOptions {
+                handles,
+                table: Some(top.path().join("table")),
+                ..LocalOptions::default()
+            };
+            let vfs = Arc::new(LocalVfs::open(&path, &options).unwrap());
+            let path = path.to_str().unwrap().as_bytes().to_vec();
+            ExportDefinition::for_everyone(path, vfs, ExportRules::default())
+        };
+        let exports = [
+            ("outer", HandleChoice::Table),
+            ("outer/inner", HandleChoice::Auto),
+        ];
+        let exports = exports.into_iter().zip(1..).map(|((name, handles), number)| {
+            Export::new(definition(name, handles), ExportId(number), FileSystemId(1))
+        });
+        let names = Names::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
+        let exports = Exports::new(exports.collect(), Arc::new(names));
+        assert!(exports.iter().all(|export| export.above().is_none()));
+    }
 }

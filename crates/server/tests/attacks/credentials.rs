@@ -122,7 +122,7 @@ fn a_handle_alone_opens_nothing_that_its_export_does_not() {
         let arguments = arguments(procedure, root, b"name", root);
         assert_eq!(
             call(&mut wire, procedure, &arguments),
-            Ok(Status::Acces),
+            Ok(Status::Perm),
             "{procedure}"
         );
     }

@@ -164,7 +164,7 @@ fn a_secure_export_serves_reserved_ports_alone() {
     for procedure in &Procedure::ALL[1..] {
         assert_eq!(
             status(&fixture, *procedure, root),
-            Some(Status::Acces),
+            Some(Status::Perm),
             "{procedure}"
         );
     }
