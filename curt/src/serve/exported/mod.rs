@@ -239,7 +239,14 @@ impl Files {
 fn watch_mounts(files: Arc<Mutex<Files>>) -> io::Result<()> {
     let list = mounts::open_list()?;
     let watch = move || {
-        while mounts::wait_for_change(&list).is_ok() {
+        loop {
+            if let Err(error) = mounts::wait_for_change(&list) {
+                tracing::error!(
+                    "what is mounted is not watched any longer: {error}; send SIGHUP after each mount and unmount \
+                     below the exports"
+                );
+                return;
+            }
             let mut files = files.lock();
             if definitions::depend_on_mounts(&files.parsed) {
                 // That it failed is logged.
