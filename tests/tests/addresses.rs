@@ -56,7 +56,8 @@ fn both_families_are_served_and_each_port_answers_its_own_programs() -> Result<(
 #[test]
 fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
     let network = Network::new()?;
-    // The second socket is that for IPv6: the system is made to know no such family.
+    // The first socket is for questions about the server, the second for IPv4, the third for IPv6: the system is made to know no
+    // such family.
     let mut command = network.command("strace");
     command.args([
         "-D",
@@ -66,7 +67,7 @@ fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
         "-e",
         "trace=socket",
         "-e",
-        "inject=socket:error=EAFNOSUPPORT:when=2",
+        "inject=socket:error=EAFNOSUPPORT:when=3",
     ]);
     command
         .arg(program("curt")?)
