@@ -23,6 +23,9 @@ const PARTS: u64 = 8;
 /// Of the bound, this part at most is for listings that cannot be read again piece by piece.
 const PINNED_PARTS: u64 = 4;
 
+/// Replies' worths that may be in the line before those of dropped listings are looked for.
+const COMPACT_MIN: usize = 1024;
+
 /// The bound, and what is kept under it.
 pub(crate) struct ListingMemory {
     limit: u64,
@@ -30,8 +33,17 @@ pub(crate) struct ListingMemory {
     pinned: AtomicU64,
     /// Counts uses; what was used later has the larger number.
     uses: AtomicU64,
-    ages: Mutex<VecDeque<Aged>>,
+    line: Mutex<Line>,
     counters: Arc<ClientCounters>,
+}
+
+/// What is kept, the longest unused first.
+#[derive(Default)]
+struct Line {
+    ages: VecDeque<Aged>,
+    /// Those whose listing is gone leave when the line is as long as this: a mount whose directories change all the time makes
+    /// listings for ever without coming near its bound.
+    compact_at: usize,
 }
 
 /// A reply's worth of names, by when it was used when it was put into the line.
@@ -56,7 +68,7 @@ impl ListingMemory {
             used: AtomicU64::new(0),
             pinned: AtomicU64::new(0),
             uses: AtomicU64::new(0),
-            ages: Mutex::default(),
+            line: Mutex::default(),
             counters,
         })
     }
@@ -105,7 +117,7 @@ impl ListingMemory {
     /// A reply's names were added to `sequence`: it takes its place in the line, and what is over the bound goes.
     pub(crate) fn added(&self, sequence: &Arc<Sequence>, place: usize, used_at: u64) {
         let sequence = Arc::downgrade(sequence);
-        self.ages.lock().push_back(Aged {
+        self.line.lock().push(Aged {
             sequence,
             place,
             used_at,
@@ -116,10 +128,10 @@ impl ListingMemory {
     /// Lets the oldest go until the bound holds.
     pub(crate) fn shrink(&self) {
         // Each is looked at twice at most: once to see that it was used since.
-        let mut looks = self.ages.lock().len() * 2;
+        let mut looks = self.line.lock().ages.len() * 2;
         while self.used() > self.limit && looks > 0 {
             looks -= 1;
-            let Some(oldest) = self.ages.lock().pop_front() else {
+            let Some(oldest) = self.line.lock().ages.pop_front() else {
                 return;
             };
             let Some(sequence) = oldest.sequence.upgrade() else {
@@ -131,8 +143,18 @@ impl ListingMemory {
                         .add(ClientCounter::ListingEvicted, u64::from(gone.is_some()));
                     drop(gone);
                 }
-                Err(used_at) => self.ages.lock().push_back(Aged { used_at, ..oldest }),
+                Err(used_at) => self.line.lock().ages.push_back(Aged { used_at, ..oldest }),
             }
+        }
+    }
+}
+
+impl Line {
+    fn push(&mut self, aged: Aged) {
+        self.ages.push_back(aged);
+        if self.ages.len() >= self.compact_at.max(COMPACT_MIN) {
+            self.ages.retain(|aged| aged.sequence.strong_count() > 0);
+            self.compact_at = self.ages.len() * 2;
         }
     }
 }
@@ -166,5 +188,29 @@ impl fmt::Debug for ListingMemory {
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Charge").field(&self.bytes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sequence::ServerPlace, *};
+
+    #[test]
+    fn listings_that_are_gone_leave_the_line_although_there_is_room() {
+        let memory = ListingMemory::new(1 << 20, Arc::default());
+        let kept: Vec<_> = (0..COMPACT_MIN)
+            .map(|_| Sequence::new(&memory, ServerPlace::default()))
+            .collect();
+        for sequence in &kept {
+            memory.added(sequence, 0, memory.next_use());
+        }
+        for _ in 0..20 * COMPACT_MIN {
+            let gone = Sequence::new(&memory, ServerPlace::default());
+            memory.added(&gone, 0, memory.next_use());
+        }
+        let line = memory.line.lock();
+        assert!(line.ages.len() <= 2 * COMPACT_MIN, "{}", line.ages.len());
+        let live = line.ages.iter().filter(|aged| aged.sequence.strong_count() > 0);
+        assert_eq!(live.count(), COMPACT_MIN, "what is kept stays in the line");
     }
 }
