@@ -1,8 +1,8 @@
 //! The DataCache: which clean bytes of all files go when there are too many.
 //!
 //! Owns the order of going: oldest first, but what was read since it last came up gets another round (the clock rule), and what
-//! was read ahead and is still to be read goes last. The
-//! bytes themselves are in their files' segments. Must not know why they were fetched.
+//! was read ahead and is still to be read goes last. The bytes themselves are in their files' segments. Must not know why they
+//! were fetched.
 
 use std::{
     collections::VecDeque,
@@ -32,6 +32,9 @@ pub(super) struct DataCache {
     held: AtomicU64,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
+    /// Held by whoever drops bytes: what he has in hand is not in line, and two such would take what is read ahead for all that
+    /// is left.
+    dropping: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -61,6 +64,7 @@ impl DataCache {
             held: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
             queue: Mutex::new(queue),
+            dropping: Mutex::new(()),
         }
     }
 
@@ -86,22 +90,37 @@ impl DataCache {
     /// Puts the clean segments `number` in `range` of `file` in line, and drops others if there are too many bytes now.
     /// To be called with no lock held.
     pub(super) fn admit(bounds: &Bounds, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
-        let cache = &bounds.cache;
+        bounds.cache.enter(file, range, number);
+        Self::shrink(bounds);
+    }
+
+    /// Puts the clean segments `number` in `range` of `file` in line. To be called with no lock held but the file's: who reads
+    /// them at once must not find them out of line, or others go in their place.
+    pub(super) fn enter(&self, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
         let entry = Entry {
             file: Arc::downgrade(file),
             range,
             number,
         };
-        let mut queue = cache.queue.lock();
+        let mut queue = self.queue.lock();
         queue.entries.push_back(entry);
         if queue.entries.len() >= queue.compact_at {
             queue.entries.retain(|entry| entry.is_live());
             queue.compact_at = (queue.entries.len() * 2).max(COMPACT_MIN);
         }
-        // What was read ahead and nobody has had yet goes only if nothing else does.
-        let round = queue.entries.len();
-        let mut turns = round * 2;
-        drop(queue);
+    }
+
+    /// Drops bytes if there are too many. To be called with no lock held.
+    pub(super) fn shrink(bounds: &Bounds) {
+        let cache = &bounds.cache;
+        if cache.held() <= cache.limit {
+            return;
+        }
+        let _dropping = cache.dropping.lock();
+        // All are looked at once to see what is not used any more, and again to drop that. What was read ahead and nobody has
+        // had yet goes only if nothing else does.
+        let round = cache.queue.lock().entries.len();
+        let mut turns = round * 3;
         while cache.held() > cache.limit && turns > 0 {
             let Some(entry) = cache.queue.lock().entries.pop_front() else {
                 break;

@@ -300,6 +300,10 @@ impl DataPlane {
                 kept = state
                     .segments
                     .fill(fetched.offset, &fetched.bytes, number, fetch.usage);
+                if kept > 0 {
+                    let cache = &self.bounds.cache;
+                    cache.enter(&owner.data().core, fetch.range.clone(), number);
+                }
                 if fetched.end && state.resizes == fetch.resizes {
                     state.server_end = Some(fetched.until());
                 }
@@ -309,7 +313,7 @@ impl DataPlane {
         drop(state);
         owner.data().core.announce();
         if kept > 0 {
-            DataCache::admit(&self.bounds, &owner.data().core, fetch.range.clone(), number);
+            DataCache::shrink(&self.bounds);
         }
         outcome
     }
