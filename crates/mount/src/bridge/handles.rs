@@ -40,13 +40,42 @@ impl<T> Handles<T> {
         self.open.read().get(&fh.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// All that is open.
-    pub(super) fn all(&self) -> Vec<Arc<T>> {
-        self.open.read().values().cloned().collect()
+    /// All that is open, by number: first those above `last`, then the others.
+    pub(super) fn all_from(&self, last: FuseFh) -> Vec<(FuseFh, Arc<T>)> {
+        let open = self.open.read();
+        let mut all: Vec<_> = open
+            .iter()
+            .map(|(number, of)| (FuseFh(*number), Arc::clone(of)))
+            .collect();
+        drop(open);
+        all.sort_unstable_by_key(|(number, _)| (number.0 <= last.0, number.0));
+        all
     }
 
     /// Forgets a number and gives back what it stood for.
     pub(super) fn remove(&self, fh: FuseFh) -> Option<Arc<T>> {
         self.open.write().remove(&fh.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_back_goes_on_behind_the_last_and_then_from_the_first() {
+        let handles = Handles::default();
+        let fhs: Vec<_> = (0..5).map(|number| handles.add(Arc::new(number))).collect();
+        let order =
+            |last: FuseFh| -> Vec<i32> { handles.all_from(last).into_iter().map(|(_, of)| *of).collect() };
+        assert_eq!(order(FuseFh(0)), [0, 1, 2, 3, 4]);
+        assert_eq!(order(fhs[1]), [2, 3, 4, 0, 1]);
+        assert_eq!(order(fhs[4]), [0, 1, 2, 3, 4]);
+        assert!(handles.remove(fhs[2]).is_some());
+        assert_eq!(
+            order(fhs[2]),
+            [3, 4, 0, 1],
+            "what was last may be closed meanwhile"
+        );
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use curt_fuse::FuseFh;
 use curt_rpc::client::Interrupt;
 
 use super::Bridge;
@@ -13,7 +14,8 @@ use super::Bridge;
 /// How long after a file's attributes expired it is looked at again, at most, while there are not too many.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Requests in each round at most; of more open files the others have their turn later.
+/// Requests in each round at most; the next round begins with the files behind the last that was asked about, so that of more
+/// open files each has its turn.
 const ASKED_MAX: usize = 64;
 
 /// Rechecks until this value is dropped.
@@ -45,16 +47,18 @@ impl Drop for Rechecks {
 }
 
 fn run(bridge: &Weak<Bridge>, end: &Interrupt) {
+    let mut last = FuseFh(0);
     while !end.wait_for(PAUSE) {
         let Some(bridge) = bridge.upgrade() else { return };
         let mut left = ASKED_MAX;
-        for file in bridge.files.all() {
+        for (number, file) in bridge.files.all_from(last) {
             if left == 0 || end.is_raised() {
                 break;
             }
             // A failure is the reader's to find out, too.
             if bridge.client.recheck(&file, end) != Ok(false) {
                 left -= 1;
+                last = number;
             }
         }
     }
