@@ -103,7 +103,7 @@ fn show_client(parsed: &Parsed, addresses: &[IpAddr], as_json: bool) -> String {
 }
 
 fn as_text(address: IpAddr, explained: &[Explanation<'_>]) -> String {
-    let mut text = match SystemNames.name(address) {
+    let mut text = match SystemNames.name(address).flatten() {
         Some(name) => format!("{address} ({name}) gets\n"),
         None => format!("{address} gets\n"),
     };
@@ -143,7 +143,7 @@ fn as_value(address: IpAddr, explained: &[Explanation<'_>]) -> Value {
     };
     json!({
         "address": address.to_string(),
-        "name": SystemNames.name(address),
+        "name": SystemNames.name(address).flatten(),
         "exports": explained.iter().map(export).collect::<Vec<_>>(),
     })
 }

@@ -29,8 +29,9 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The name of an address by the reverse look-up, which its owner may have invented.
-pub(crate) fn name_of(address: IpAddr) -> Option<String> {
+/// The name of an address by the reverse look-up, which its owner may have invented. None within: it has none; without: nobody who
+/// would know answered.
+pub(crate) fn name_of(address: IpAddr) -> Option<Option<String>> {
     let mut name = [0; NAME_BYTES];
     let status = match address {
         IpAddr::V4(address) => {
@@ -48,11 +49,13 @@ pub(crate) fn name_of(address: IpAddr) -> Option<String> {
             reverse(&raw const socket, &mut name)
         }
     };
-    if status != 0 {
-        return None;
+    match status {
+        0 => {}
+        libc::EAI_AGAIN | libc::EAI_SYSTEM | libc::EAI_MEMORY => return None,
+        _ => return Some(None),
     }
-    let name = CStr::from_bytes_until_nul(&name).ok()?;
-    name.to_str().ok().map(str::to_owned)
+    let name = CStr::from_bytes_until_nul(&name).ok();
+    Some(name.and_then(|name| name.to_str().ok()).map(str::to_owned))
 }
 
 fn reverse<T>(socket: *const T, name: &mut [u8; NAME_BYTES]) -> c_int {
@@ -114,20 +117,49 @@ pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
     Some(addresses)
 }
 
-/// Whether a netgroup has a machine of this name (or address, in text).
-pub(crate) fn in_netgroup(group: &str, host: &str) -> bool {
+/// Errors of this thread's last call that say that a name service could not be asked; others are left by look-ups that ended.
+const UNASKED: [c_int; 9] = [
+    libc::EAGAIN,
+    libc::ECONNREFUSED,
+    libc::EHOSTUNREACH,
+    libc::EMFILE,
+    libc::ENETDOWN,
+    libc::ENETUNREACH,
+    libc::ENFILE,
+    libc::ENOMEM,
+    libc::ETIMEDOUT,
+];
+
+fn forget_errors() {
+    // SAFETY: it has no conditions.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: it is a place of this thread's own.
+    unsafe { *place = 0 };
+}
+
+/// Whether a name service could not be asked since errors were forgotten: for calls that have no other way to say so.
+fn was_unasked() -> bool {
+    let error = std::io::Error::last_os_error().raw_os_error();
+    error.is_some_and(|error| UNASKED.contains(&error))
+}
+
+/// Whether a netgroup has a machine of this name (or address, in text); none if nobody who would know answered, as far as the
+/// C library tells.
+pub(crate) fn in_netgroup(group: &str, host: &str) -> Option<bool> {
     let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else {
-        return false;
+        return Some(false);
     };
     let any = std::ptr::null();
     // The C library does not promise that two threads may ask about netgroups at once (innetgr(3): MT-Unsafe race:netgrent).
     let _alone = NETGROUPS.lock();
+    forget_errors();
     // SAFETY: both are strings with an end, null means any user and any domain, and no other thread of ours asks meanwhile.
-    unsafe { innetgr(group.as_ptr(), host.as_ptr(), any, any) == 1 }
+    let has = unsafe { innetgr(group.as_ptr(), host.as_ptr(), any, any) == 1 };
+    (has || !was_unasked()).then_some(has)
 }
 
-/// All groups of a user, the main one first; none if there is no such user.
-pub(crate) fn groups_of(uid: u32) -> Option<Vec<u32>> {
+/// All groups of a user, the main one first. None within: there is no such user; without: nobody who would know answered.
+pub(crate) fn groups_of(uid: u32) -> Option<Option<Vec<u32>>> {
     let mut line = vec![0; USER_LINE_BYTES];
     // SAFETY: all bits zero are a record of this type, which is filled before it is used.
     let mut user: libc::passwd = unsafe { std::mem::zeroed() };
@@ -135,19 +167,25 @@ pub(crate) fn groups_of(uid: u32) -> Option<Vec<u32>> {
     // SAFETY: all pointers are to values that live until the end of this function, and `line` has the bytes it is said to have.
     let status =
         unsafe { libc::getpwuid_r(uid, &raw mut user, line.as_mut_ptr(), line.len(), &raw mut found) };
-    if status != 0 || found.is_null() {
+    // "No such user" is no error (POSIX); what modules of the C library leave as the error when their server is down may be ENOENT.
+    if status != 0 {
         return None;
+    }
+    if found.is_null() {
+        return Some(None);
     }
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = c_int::try_from(groups.len()).ok()?;
+        forget_errors();
         // SAFETY: the name is a string within `line`, and `groups` has room for `count` numbers.
         let status =
             unsafe { libc::getgrouplist(user.pw_name, user.pw_gid, groups.as_mut_ptr(), &raw mut count) };
         let count = usize::try_from(count).ok()?;
         if status >= 0 {
             groups.truncate(count);
-            return Some(groups);
+            // A database that could not be asked is left out silently.
+            return (!was_unasked()).then_some(Some(groups));
         }
         if groups.len() >= GROUPS_MAX {
             return None;
@@ -163,13 +201,13 @@ mod tests {
 
     #[test]
     fn the_systems_own_files_are_asked() {
-        assert_eq!(groups_of(0).unwrap().first(), Some(&0));
-        assert_eq!(groups_of(4_000_000_000), None);
+        assert_eq!(groups_of(0).flatten().unwrap().first(), Some(&0));
+        assert_eq!(groups_of(4_000_000_000), Some(None));
         assert_eq!(
-            name_of("127.0.0.1".parse().unwrap()).as_deref(),
+            name_of("127.0.0.1".parse().unwrap()).flatten().as_deref(),
             Some("localhost")
         );
-        assert!(!in_netgroup("no-such-netgroup", "localhost"));
-        assert!(!in_netgroup("nul\0", "localhost"));
+        assert_eq!(in_netgroup("no-such-netgroup", "localhost"), Some(false));
+        assert_eq!(in_netgroup("nul\0", "localhost"), Some(false));
     }
 }

@@ -1,5 +1,5 @@
 //! What a given client would get of what files of exports(5) say, and by which line: the same rules as a server's, with
-//! names asked at once.
+//! names asked at once. Where nobody answers who would know a name, a server lets the client wait; here its line does not match.
 
 use std::net::IpAddr;
 
@@ -58,10 +58,10 @@ fn is(client: &Client, address: IpAddr, names: &dyn NameService) -> bool {
         Client::Host(name) => names
             .addresses(name)
             .is_some_and(|addresses| addresses.contains(&address)),
-        Client::Pattern(pattern) => {
-            checked_name(names, address).is_some_and(|name| pattern::fits(pattern, &name))
-        }
-        Client::Netgroup(group) => is_member(names, group, address),
+        Client::Pattern(pattern) => checked_name(names, address)
+            .flatten()
+            .is_some_and(|name| pattern::fits(pattern, &name)),
+        Client::Netgroup(group) => is_member(names, group, address).unwrap_or(false),
     }
 }
 

@@ -3,14 +3,16 @@
 //! A name service may take seconds, or never answer; so a thread that serves requests never asks one. It takes what is kept,
 //! or leaves its question here and waits, holding nothing, for a bounded time. What is kept is asked again every
 //! [`REFRESH`] if it was used meanwhile, else forgotten; then the generation of all decisions changes, so that they are made
-//! anew. "There is none" is kept as well. While nobody answers who would know a host's addresses, those that it had are kept: its
-//! clients need not lose what they have mounted because a name server is down.
+//! anew. "There is none" is kept as well. While nobody answers who would know, the last answer is kept: clients need not lose what
+//! they have mounted because a name server is down. Where there is none, the question stays open, and is asked again when
+//! somebody needs it, at most every [`RETRY`].
 
+mod queue;
 mod service;
 #[cfg(test)]
 pub(super) use service::tests as tests_service;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +20,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use queue::Queue;
 pub use service::{NameService, SystemNames};
 pub(super) use service::{checked_name, is_member};
 
 /// How long an answer is believed.
 const REFRESH: Duration = Duration::from_secs(60);
+/// How soon a question is asked again that nobody answered.
+const RETRY: Duration = Duration::from_secs(2);
 /// How many questions are asked at once: so many may hang before others wait.
 const WORKERS: usize = 8;
 /// How many answers are kept, and how many questions may wait, at most.
@@ -61,9 +66,11 @@ struct Kept {
 #[derive(Default)]
 struct Book {
     kept: HashMap<Question, Kept>,
-    queue: VecDeque<Question>,
+    queue: Queue,
     /// Those in the queue, and those that are being asked.
     pending: HashSet<Question>,
+    /// Those that nobody answered, and when.
+    unanswered: HashMap<Question, Instant>,
     started: bool,
     closing: bool,
 }
@@ -158,14 +165,16 @@ impl Names {
         }
     }
 
-    /// Waits for the answer to a question until `deadline`. Returns whether there is one.
+    /// Waits for the answer to a question until `deadline`, unless nobody answers. Returns whether there is one.
     pub(crate) fn wait(&self, question: &Question, deadline: Instant) -> bool {
         let mut book = self.0.book.lock();
         loop {
             if book.kept.contains_key(question) {
                 return true;
             }
-            self.0.put(&mut book, question.clone());
+            if !self.0.put(&mut book, question.clone()) {
+                return false;
+            }
             if !book.started || self.0.answered.wait_until(&mut book, deadline).timed_out() {
                 return book.kept.contains_key(question);
             }
@@ -193,23 +202,40 @@ impl Shared {
         None
     }
 
-    fn put(&self, book: &mut MutexGuard<'_, Book>, question: Question) {
-        if book.started && book.queue.len() < ANSWERS_MAX && book.pending.insert(question.clone()) {
-            book.queue.push_back(question);
+    /// Has a question be asked, if there is room for it. False: nobody answered it just now, and it is not asked again yet.
+    fn put(&self, book: &mut MutexGuard<'_, Book>, question: Question) -> bool {
+        let asked = book.unanswered.get(&question);
+        if asked.is_some_and(|asked| asked.elapsed() < RETRY) {
+            return false;
+        }
+        book.unanswered.remove(&question);
+        if book.started && !book.pending.contains(&question) && book.queue.put(question.clone()) {
+            book.pending.insert(question);
             self.work.notify_one();
         }
+        true
     }
 
     /// A worker: asks what is put.
     fn work(&self) {
         let mut book = self.book.lock();
         while !book.closing {
-            let Some(question) = book.queue.pop_front() else {
+            let Some(question) = book.queue.take() else {
                 self.work.wait(&mut book);
                 continue;
             };
             let answer = MutexGuard::unlocked(&mut book, || self.ask(&question));
             book.pending.remove(&question);
+            book.queue.ended(&question);
+            self.answered.notify_all();
+            let had = book.kept.get(&question).map(|kept| kept.answer.clone());
+            let Some(answer) = answer.or(had) else {
+                if book.unanswered.len() >= ANSWERS_MAX {
+                    book.unanswered.clear();
+                }
+                book.unanswered.insert(question, Instant::now());
+                continue;
+            };
             if book.kept.len() >= ANSWERS_MAX && !book.kept.contains_key(&question) {
                 // Any other: whoever needs it asks once more. The decisions that were made of it are made anew.
                 let other = book.kept.keys().next().cloned();
@@ -218,21 +244,18 @@ impl Shared {
             }
             // What is asked again, nobody has used since.
             let used = !book.kept.contains_key(&question);
-            let had = book.kept.get(&question).map(|kept| kept.answer.clone());
-            let answer = answer.or(had).unwrap_or_else(|| Answer::Addresses(Arc::from([])));
             book.kept.insert(question, Kept { answer, used });
-            self.answered.notify_all();
         }
     }
 
-    /// None, of a host's addresses only: nobody answered who would know.
+    /// None: nobody answered who would know.
     fn ask(&self, question: &Question) -> Option<Answer> {
         let service = &*self.service;
         Some(match question {
             Question::Addresses(host) => Answer::Addresses(service.addresses(host)?.into()),
-            Question::Name(address) => Answer::Name(checked_name(service, *address).map(Into::into)),
-            Question::Member(group, address) => Answer::Member(is_member(service, group, *address)),
-            Question::Groups(uid) => Answer::Groups(service.groups(*uid).map(Into::into)),
+            Question::Name(address) => Answer::Name(checked_name(service, *address)?.map(Into::into)),
+            Question::Member(group, address) => Answer::Member(is_member(service, group, *address)?),
+            Question::Groups(uid) => Answer::Groups(service.groups(*uid)?.map(Into::into)),
         })
     }
 
@@ -366,18 +389,46 @@ mod tests {
     }
 
     #[test]
-    fn a_host_keeps_its_addresses_while_nobody_answers() {
-        let service = Scripted::default().host("a", "10.0.0.1");
+    fn what_was_known_is_kept_while_nobody_answers_and_what_was_not_stays_open() {
+        let service = Scripted::default()
+            .host("a", "10.0.0.1")
+            .user(7, &[70])
+            .member("group", "a");
+        let asked = Arc::clone(&service.asked);
         let silent = Arc::clone(&service.silent);
         let (names, _) = names(service);
         let hosts = || ["a", "b"].into_iter();
         names.keep_hosts(hosts(), soon());
         let known = |host: &str| names.addresses(host).map(|addresses| addresses.len());
+        let [one, two]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap());
+        let questions = |address, uid| {
+            let member = Question::Member("group".into(), address);
+            [Question::Name(address), member, Question::Groups(uid)]
+        };
+        let answers = questions(one, 7).map(|question| wait(&names, question).unwrap());
         silent.store(true, Ordering::Relaxed);
         names.0.renew(&mut names.0.book.lock(), soon());
         assert_eq!((known("a"), known("b")), (Some(1), Some(0)));
+        assert_eq!(
+            questions(one, 7).map(|question| wait(&names, question).unwrap()),
+            answers
+        );
         names.keep_hosts(["a", "c"].into_iter(), soon());
-        assert_eq!(known("c"), Some(0), "never known");
+        assert_eq!(known("c"), None, "never known");
+        let before = asked.load(Ordering::Relaxed);
+        for question in questions(two, 8) {
+            for _ in 0..3 {
+                assert!(!names.wait(&question, soon()), "at once, and not for long");
+            }
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), before + 1, "not again and again");
+        silent.store(false, Ordering::Relaxed);
+        names.0.book.lock().unanswered.clear();
+        let known = questions(two, 8).map(|question| wait(&names, question).unwrap());
+        assert_eq!(
+            known,
+            [Answer::Name(None), Answer::Member(false), Answer::Groups(None)]
+        );
     }
 
     #[test]

@@ -100,16 +100,24 @@ impl Export {
         }
     }
 
-    /// Which client of this export a machine is: the first that it matches, in the order of precedence.
+    /// Which client of this export a machine is: the first that it matches, in the order of precedence. A host whose addresses
+    /// are not known could be any machine: that is waited for only where the line that holds otherwise has other rules, so
+    /// that a name that cannot be resolved gives nobody more than it should have and stops few.
     pub(crate) fn client(&self, address: IpAddr, names: &Names) -> Found<'_> {
+        let mut open: Vec<(&ExportClient, Question)> = Vec::new();
         for client in &self.clients {
             match matches(&client.client, address, names) {
-                Match::Yes => return Found::Client(client),
+                Match::Yes => {
+                    let other = open.into_iter().find(|(host, _)| host.rules != client.rules);
+                    return other.map_or(Found::Client(client), |(_, question)| Found::Unknown(question));
+                }
                 Match::No => {}
+                Match::Unknown(question @ Question::Addresses(_)) => open.push((client, question)),
                 Match::Unknown(question) => return Found::Unknown(question),
             }
         }
-        Found::Nobody
+        let first = open.into_iter().next();
+        first.map_or(Found::Nobody, |(_, question)| Found::Unknown(question))
     }
 
     /// Whether clients would name both alike.
@@ -238,11 +246,9 @@ fn matches(client: &Client, address: IpAddr, names: &Names) -> Match {
         Client::Anyone => Some(true),
         Client::Address(own) => Some(*own == address),
         Client::Network(network) => Some(network.contains(address)),
-        // Not yet resolved is not waited for: one unreachable name must not stop everybody else.
-        Client::Host(name) => {
-            let addresses = names.addresses(name);
-            Some(addresses.is_some_and(|addresses| addresses.contains(&address)))
-        }
+        Client::Host(name) => names
+            .addresses(name)
+            .map(|addresses| addresses.contains(&address)),
         Client::Pattern(pattern) => names
             .name(address)
             .map(|name| name.is_some_and(|name| pattern::fits(pattern, &name))),
@@ -251,6 +257,7 @@ fn matches(client: &Client, address: IpAddr, names: &Names) -> Match {
     match (known, client) {
         (Some(true), _) => Match::Yes,
         (Some(false), _) => Match::No,
+        (None, Client::Host(name)) => Match::Unknown(Question::Addresses(name.as_str().into())),
         (None, Client::Netgroup(group)) => Match::Unknown(Question::Member(group.as_str().into(), address)),
         (None, _) => Match::Unknown(Question::Name(address)),
     }
@@ -326,10 +333,49 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::sync::atomic::AtomicU64;
 
-    use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
+    use curt_vfs::{HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs};
 
     use super::*;
     use crate::exports::SystemNames;
+
+    #[test]
+    fn a_host_that_is_not_resolved_gives_no_client_other_rules_than_its_own() {
+        let read_only = ExportRules {
+            read_only: true,
+            ..ExportRules::default()
+        };
+        let client = |word: &str, rules| ExportClient {
+            client: Client::parse(word).unwrap(),
+            ..ExportClient::everyone(rules)
+        };
+        let (ro, rw) = (
+            |word| client(word, read_only),
+            |word| client(word, ExportRules::default()),
+        );
+        // Nobody asks: no host is ever known.
+        let names = Names::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
+        let machine = "10.0.0.1".parse().unwrap();
+        for (clients, expected) in [
+            (vec![ro("web"), rw("*")], "wait for web"),
+            (vec![rw("first"), ro("web"), rw("*")], "wait for web"),
+            (vec![rw("web"), rw("*")], "*"),
+            (vec![rw("10.0.0.1"), ro("web")], "10.0.0.1"),
+            (vec![ro("web"), rw("10.1.0.0/16")], "wait for web"),
+            (vec![rw("10.1.0.0/16")], "nobody"),
+        ] {
+            let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+            let everyone = ExportDefinition::for_everyone(b"/srv".to_vec(), vfs, ExportRules::default());
+            let definition = ExportDefinition { clients, ..everyone };
+            let export = Export::new(definition, ExportId(1), FileSystemId(1));
+            let found = match export.client(machine, &names) {
+                Found::Client(client) => client.client.to_string(),
+                Found::Nobody => "nobody".into(),
+                Found::Unknown(Question::Addresses(host)) => format!("wait for {host}"),
+                Found::Unknown(other) => panic!("{other:?}"),
+            };
+            assert_eq!(found, expected);
+        }
+    }
 
     #[test]
     fn a_directory_that_is_exported_for_itself_is_no_mount_however_handles_are_found() {

@@ -4,19 +4,20 @@ use std::net::IpAddr;
 
 use crate::sys;
 
-/// A source of names. Each call may take long; none is made by a thread that serves.
+/// A source of names. Each call may take long; none is made by a thread that serves. None of any of them: nobody who would know
+/// answered, which is not the same as that there is none.
 pub trait NameService: Send + Sync {
-    /// The addresses of a host, an empty list if it is unknown; none if nobody who would know answered.
+    /// The addresses of a host, an empty list if it is unknown.
     fn addresses(&self, host: &str) -> Option<Vec<IpAddr>>;
 
-    /// The name that an address says it has.
-    fn name(&self, address: IpAddr) -> Option<String>;
+    /// The name that an address says it has, if any.
+    fn name(&self, address: IpAddr) -> Option<Option<String>>;
 
     /// Whether a netgroup has a machine, by its name or by its address in text.
-    fn in_netgroup(&self, group: &str, host: &str) -> bool;
+    fn in_netgroup(&self, group: &str, host: &str) -> Option<bool>;
 
-    /// A user's groups, the main one first; none if there is no such user.
-    fn groups(&self, uid: u32) -> Option<Vec<u32>>;
+    /// A user's groups, the main one first, if there is such a user.
+    fn groups(&self, uid: u32) -> Option<Option<Vec<u32>>>;
 }
 
 /// The name services of this machine (nsswitch.conf).
@@ -32,41 +33,50 @@ impl NameService for SystemNames {
         Some(addresses)
     }
 
-    fn name(&self, address: IpAddr) -> Option<String> {
+    fn name(&self, address: IpAddr) -> Option<Option<String>> {
         sys::name_of(address)
     }
 
-    fn in_netgroup(&self, group: &str, host: &str) -> bool {
+    fn in_netgroup(&self, group: &str, host: &str) -> Option<bool> {
         sys::in_netgroup(group, host)
     }
 
-    fn groups(&self, uid: u32) -> Option<Vec<u32>> {
+    fn groups(&self, uid: u32) -> Option<Option<Vec<u32>>> {
         sys::groups_of(uid)
     }
 }
 
 /// The name of a machine, in lower case and without a last dot: only if the name, asked for its addresses, has this one. Who
-/// runs the reverse zone of an address can give it any name.
-pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<String> {
-    let name = service.name(address)?;
+/// runs the reverse zone of an address can give it any name. None: nobody answered who would know.
+pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<Option<String>> {
+    let Some(name) = service.name(address)? else {
+        return Some(None);
+    };
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let addresses = service.addresses(&name)?;
-    addresses.contains(&address).then_some(name)
+    Some(addresses.contains(&address).then_some(name))
 }
 
-/// Whether a netgroup has a machine by its name, by the first part of its name, or by its address.
-pub(in crate::exports) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> bool {
+/// Whether a netgroup has a machine by its name, by the first part of its name, or by its address. None: it is not known to have
+/// it, and of one of them nobody answered who would know.
+pub(in crate::exports) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> Option<bool> {
     let name = checked_name(service, address);
+    let mut all_known = name.is_some();
+    let name = name.flatten();
     let short = name.as_deref().and_then(|name| name.split_once('.'));
     let candidates = [
         name.as_deref().map(str::to_owned),
         short.map(|(first, _)| first.to_owned()),
         Some(address.to_string()),
     ];
-    candidates
-        .into_iter()
-        .flatten()
-        .any(|host| service.in_netgroup(group, &host))
+    for host in candidates.into_iter().flatten() {
+        match service.in_netgroup(group, &host) {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => all_known = false,
+        }
+    }
+    all_known.then_some(false)
 }
 
 #[cfg(test)]
@@ -85,7 +95,7 @@ pub(in crate::exports) mod tests {
         pub(in crate::exports) asked: Arc<AtomicUsize>,
         pub(in crate::exports) users: Arc<Mutex<BTreeMap<u32, Vec<u32>>>>,
         pub(in crate::exports) before_name: Box<dyn Fn() + Send + Sync>,
-        /// Whether nobody answers who would know the addresses of hosts.
+        /// Whether nobody answers who would know.
         pub(in crate::exports) silent: Arc<AtomicBool>,
         forward: BTreeMap<String, Vec<IpAddr>>,
         reverse: BTreeMap<IpAddr, String>,
@@ -107,6 +117,10 @@ pub(in crate::exports) mod tests {
     }
 
     impl Scripted {
+        fn answers(&self) -> bool {
+            !self.silent.load(Ordering::Relaxed)
+        }
+
         pub(in crate::exports) fn user(self, uid: u32, groups: &[u32]) -> Self {
             self.users.lock().insert(uid, groups.to_vec());
             self
@@ -136,22 +150,23 @@ pub(in crate::exports) mod tests {
 
     impl NameService for Scripted {
         fn addresses(&self, host: &str) -> Option<Vec<IpAddr>> {
-            let answers = !self.silent.load(Ordering::Relaxed);
-            answers.then(|| self.forward.get(host).cloned().unwrap_or_default())
+            self.answers()
+                .then(|| self.forward.get(host).cloned().unwrap_or_default())
         }
 
-        fn name(&self, address: IpAddr) -> Option<String> {
+        fn name(&self, address: IpAddr) -> Option<Option<String>> {
             (self.before_name)();
-            self.reverse.get(&address).cloned()
+            self.answers().then(|| self.reverse.get(&address).cloned())
         }
 
-        fn in_netgroup(&self, group: &str, host: &str) -> bool {
-            self.members.contains(&(group.to_owned(), host.to_owned()))
+        fn in_netgroup(&self, group: &str, host: &str) -> Option<bool> {
+            let has = self.members.contains(&(group.to_owned(), host.to_owned()));
+            self.answers().then_some(has)
         }
 
-        fn groups(&self, uid: u32) -> Option<Vec<u32>> {
+        fn groups(&self, uid: u32) -> Option<Option<Vec<u32>>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            self.users.lock().get(&uid).cloned()
+            self.answers().then(|| self.users.lock().get(&uid).cloned())
         }
     }
 
@@ -162,7 +177,7 @@ pub(in crate::exports) mod tests {
             .reverse("10.0.0.2", "A.example.org.")
             .forward("b.example.org", "10.0.0.3")
             .reverse("10.0.0.3", "B.Example.org.");
-        let name = |address: &str| checked_name(&service, address.parse().unwrap());
+        let name = |address: &str| checked_name(&service, address.parse().unwrap()).unwrap();
         assert_eq!(name("10.0.0.1").as_deref(), Some("a.example.org"));
         assert_eq!(name("10.0.0.2"), None, "an invented name");
         assert_eq!(name("10.0.0.3").as_deref(), Some("b.example.org"));
@@ -178,10 +193,13 @@ pub(in crate::exports) mod tests {
             .member("full", "a.example.org")
             .member("short", "b")
             .member("number", "10.0.0.3");
-        let is = |group: &str, address: &str| is_member(&service, group, address.parse().unwrap());
+        let known = |group: &str, address: &str| is_member(&service, group, address.parse().unwrap());
+        let is = |group: &str, address: &str| known(group, address).unwrap();
         assert!(is("full", "10.0.0.1") && is("short", "10.0.0.2") && is("number", "10.0.0.3"));
         assert!(!is("full", "10.0.0.2") && !is("short", "10.0.0.1") && !is("none", "10.0.0.1"));
         assert!(!is("full", "10.0.0.9"), "an invented name makes no member");
+        service.silent.store(true, Ordering::Relaxed);
+        assert_eq!(known("none", "10.0.0.1"), None, "nobody answers");
     }
 
     #[test]

@@ -378,19 +378,78 @@ impl NameService for Hanging {
         Some(vec!["127.0.0.1".parse().unwrap()])
     }
 
-    fn name(&self, _: IpAddr) -> Option<String> {
+    fn name(&self, _: IpAddr) -> Option<Option<String>> {
         self.wait();
-        Some("client.lab".into())
+        Some(Some("client.lab".into()))
     }
 
-    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+    fn in_netgroup(&self, _: &str, _: &str) -> Option<bool> {
         unreachable!("no netgroup is exported to")
     }
 
-    fn groups(&self, _: u32) -> Option<Vec<u32>> {
+    fn groups(&self, _: u32) -> Option<Option<Vec<u32>>> {
         self.wait();
-        Some(vec![70])
+        Some(Some(vec![70]))
     }
+}
+
+/// A name service whose servers do not answer.
+struct Silent;
+
+impl NameService for Silent {
+    fn addresses(&self, _: &str) -> Option<Vec<IpAddr>> {
+        None
+    }
+
+    fn name(&self, _: IpAddr) -> Option<Option<String>> {
+        None
+    }
+
+    fn in_netgroup(&self, _: &str, _: &str) -> Option<bool> {
+        None
+    }
+
+    fn groups(&self, _: u32) -> Option<Option<Vec<u32>>> {
+        None
+    }
+}
+
+#[test]
+fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
+    let mut fixture = Fixture::new();
+    let of = |path: &str, client: &str| ExportDefinition {
+        clients: vec![ExportClient {
+            client: crate::Client::parse(client).unwrap(),
+            ..ExportClient::everyone(rules())
+        }],
+        ..export(path, &fixture.vfs, rules())
+    };
+    let exports = [
+        ("/pattern", "*.lab"),
+        ("/group", "@trusted"),
+        ("/host", "web"),
+        ("/all", "*"),
+    ];
+    let setup = Setup {
+        state: State::with_key([9; 16]),
+        exports: exports.iter().map(|(path, client)| of(path, client)).collect(),
+        counters: Arc::default(),
+    };
+    fixture.service = NfsService::with_names(setup, Box::new(Silent)).unwrap();
+    let status = |fixture: &Fixture, export| {
+        let root = fixture.root_of(export);
+        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status()
+    };
+    for (number, (path, _)) in (1..=3).zip(exports) {
+        assert_eq!(status(&fixture, number), Status::Jukebox, "{path}");
+    }
+    assert_eq!(status(&fixture, 4), Status::Ok);
+    fixture.service.manage_groups().unwrap();
+    assert_eq!(
+        status(&fixture, 4),
+        Status::Jukebox,
+        "without groups nobody works"
+    );
 }
 
 #[test]

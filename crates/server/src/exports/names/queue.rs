@@ -1,0 +1,173 @@
+//! The questions that are still to be asked, each asker in its turn.
+//!
+//! Whoever has many addresses can make as many questions, and let each hang where its reverse zone is dead. So a network
+//! counts as one asker, of which only some questions wait and a few are asked at once: the others' are not held up by them.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use super::{ANSWERS_MAX, Question, WORKERS};
+
+/// How many questions of one network may wait.
+pub(super) const OF_A_NETWORK_MAX: usize = 1024;
+/// How many questions of one network are asked at once.
+pub(super) const AT_ONCE_OF_A_NETWORK: usize = 2;
+/// How many questions about hosts of the exports, or about users, are asked at once.
+pub(super) const AT_ONCE_OF_OURS: usize = WORKERS / 2;
+
+/// Who needs an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asker {
+    /// The exports, for their hosts.
+    Exports,
+    /// Whoever serves users (`--manage-gids`).
+    Users,
+    /// An IPv4 network of 256 addresses.
+    Network4([u8; 3]),
+    /// An IPv6 network of one link (/64).
+    Network6([u8; 8]),
+}
+
+impl Asker {
+    fn of(question: &Question) -> Self {
+        match question {
+            Question::Addresses(_) => Self::Exports,
+            Question::Groups(_) => Self::Users,
+            Question::Name(address) | Question::Member(_, address) => match address {
+                IpAddr::V4(address) => {
+                    let [a, b, c, _] = address.octets();
+                    Self::Network4([a, b, c])
+                }
+                IpAddr::V6(address) => Self::Network6(u64::to_be_bytes(
+                    u64::try_from(u128::from(*address) >> 64).unwrap_or_default(),
+                )),
+            },
+        }
+    }
+
+    const fn at_once(self) -> usize {
+        match self {
+            Self::Exports | Self::Users => AT_ONCE_OF_OURS,
+            Self::Network4(_) | Self::Network6(_) => AT_ONCE_OF_A_NETWORK,
+        }
+    }
+
+    const fn waiting_max(self) -> usize {
+        match self {
+            Self::Exports | Self::Users => ANSWERS_MAX,
+            Self::Network4(_) | Self::Network6(_) => OF_A_NETWORK_MAX,
+        }
+    }
+}
+
+/// What one asker has here. Nothing is kept of who has nothing.
+#[derive(Default)]
+struct Share {
+    waiting: VecDeque<Question>,
+    asked: usize,
+}
+
+/// Questions that wait, and how many of whose are being asked.
+#[derive(Default)]
+pub(super) struct Queue {
+    shares: HashMap<Asker, Share>,
+    /// Those who have questions waiting, each once, the next first.
+    turns: VecDeque<Asker>,
+    waiting: usize,
+}
+
+impl Queue {
+    /// Takes a question, unless too many wait. The same one is not to be put twice.
+    pub(super) fn put(&mut self, question: Question) -> bool {
+        let asker = Asker::of(&question);
+        let of_asker = self.shares.get(&asker).map_or(0, |share| share.waiting.len());
+        if self.waiting >= ANSWERS_MAX || of_asker >= asker.waiting_max() {
+            return false;
+        }
+        if of_asker == 0 {
+            self.turns.push_back(asker);
+        }
+        self.shares.entry(asker).or_default().waiting.push_back(question);
+        self.waiting += 1;
+        true
+    }
+
+    /// The next question that may be asked now; [`Queue::ended`] is to be called when it was.
+    pub(super) fn take(&mut self) -> Option<Question> {
+        for _ in 0..self.turns.len() {
+            let asker = self.turns.pop_front()?;
+            let share = self.shares.get_mut(&asker)?;
+            if share.asked >= asker.at_once() {
+                self.turns.push_back(asker);
+                continue;
+            }
+            let question = share.waiting.pop_front()?;
+            share.asked += 1;
+            self.waiting -= 1;
+            if !share.waiting.is_empty() {
+                self.turns.push_back(asker);
+            }
+            return Some(question);
+        }
+        None
+    }
+
+    /// A question that was taken is asked no longer.
+    pub(super) fn ended(&mut self, question: &Question) {
+        let asker = Asker::of(question);
+        if let Some(share) = self.shares.get_mut(&asker) {
+            share.asked = share.asked.saturating_sub(1);
+            if share.asked == 0 && share.waiting.is_empty() {
+                self.shares.remove(&asker);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    fn name(address: &str) -> Question {
+        Question::Name(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_with_many_addresses_holds_up_no_other() {
+        let mut queue = Queue::default();
+        for (network, other) in [("fd00::", "fd00:0:0:1::1"), ("10.0.0.", "10.0.1.1")] {
+            for host in 1..=100 {
+                assert!(queue.put(name(&format!("{network}{host}"))));
+            }
+            assert!(queue.put(name(other)));
+            let mut taken: Vec<Question> = std::iter::from_fn(|| queue.take()).collect();
+            assert_eq!(taken.len(), AT_ONCE_OF_A_NETWORK + 1, "{network}");
+            assert!(taken.contains(&name(other)), "{network}");
+            queue.ended(&taken.remove(0));
+            assert_eq!(queue.take(), Some(name(&format!("{network}3"))), "in its turn");
+            assert_eq!(queue.take(), None);
+        }
+    }
+
+    #[test]
+    fn a_network_has_no_more_questions_waiting_than_the_limit() {
+        let mut queue = Queue::default();
+        for host in 0..OF_A_NETWORK_MAX {
+            assert!(queue.put(name(&format!("fd00::{host:x}"))));
+        }
+        assert!(!queue.put(name("fd00::ffff")), "one more");
+        assert!(queue.put(name("fd01::1")) && queue.put(Question::Groups(7)));
+        let mut count = 0;
+        while let Some(question) = queue.take() {
+            queue.ended(&question);
+            count += 1;
+        }
+        assert_eq!(count, OF_A_NETWORK_MAX + 2);
+        assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.waiting == 0);
+        for uid in 0..u32::try_from(ANSWERS_MAX).unwrap() {
+            assert!(queue.put(Question::Groups(uid)));
+        }
+        assert!(!queue.put(name("fd01::1")), "more than all");
+    }
+}
