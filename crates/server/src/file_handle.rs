@@ -105,8 +105,10 @@ impl HandleKey {
     }
 }
 
-/// Whether handles of a tree have room for the directory that a file was found in, by the handle of its root.
-pub(crate) fn have_room_for_parents(root: &NodeHandle) -> bool {
+/// Whether handles of a tree have room for the directory that a file was found in, as `subtree_check` needs, by the handle of
+/// its root.
+#[must_use]
+pub fn have_room_for_parents(root: &NodeHandle) -> bool {
     root.bytes().len() * 2 < curt_vfs::HANDLE_BYTES_MAX
 }
 

@@ -31,6 +31,7 @@ pub use exports::{
     Network, Options, Parsed, Place, Problem, RulesByFlavor, Severity, Squash, SystemNames, WORDS, explain,
     read_exports,
 };
+pub use file_handle::have_room_for_parents;
 pub use loopback::{Loopback, Moment};
 pub use record_bounds::record_bounds;
 pub use state::{State, StateError};

@@ -127,6 +127,12 @@ impl Options {
         self.crossmnt
     }
 
+    /// Whether each request finds out where its file is (`subtree_check`).
+    #[must_use]
+    pub const fn checks_subtree(&self) -> bool {
+        self.subtree_check
+    }
+
     /// Whether it is entered from the export that it is mounted in (`nohide`).
     #[must_use]
     pub const fn is_seen_from_above(&self) -> bool {

@@ -1,37 +1,28 @@
 //! `curt serve --check`: whether files of exports(5) could be served, and what is wrong with them if not.
 
-use std::{net::ToSocketAddrs, process::ExitCode};
+use std::{
+    fs::DirBuilder, net::ToSocketAddrs, os::unix::fs::DirBuilderExt, path::PathBuf, process::ExitCode,
+};
 
-use curt_server::{Client, EXPORTS_DIRECTORY, EXPORTS_FILE, Entry, Problem, Severity, read_exports};
+use anyhow::{Context, Result};
+use curt_server::{Client, EXPORTS_DIRECTORY, EXPORTS_FILE, Entry, Parsed, Problem, Severity, read_exports};
 
 use super::{
     super::arguments::ServeArguments,
-    definitions::{self, Claims},
-    mounts_now,
+    definitions::{self, Meaning},
+    mounts_now, state_directory, trees,
 };
 
 /// Checks everything that can be checked without serving, and prints what is to be said as `FILE:LINE: …` on standard error.
 /// The status is 1 if anything cannot be served as it is written.
 pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
-    let parsed = read_exports(&arguments.config);
-    let mut problems = parsed.problems.clone();
-    match mounts_now() {
-        Ok(mounts) => {
-            let mut claims = Claims::default();
-            for group in definitions::groups(&parsed) {
-                if let Some((place, served)) = group.look(&mounts, &mut problems)
-                    && let Some(first) = served.first()
-                {
-                    claims.claim(&place, first, &mut problems);
-                }
-            }
-        }
+    let (parsed, problems) = match problems(arguments) {
+        Ok(found) => found,
         Err(error) => {
             eprintln!("curt serve: {error:#}");
             return ExitCode::FAILURE;
         }
-    }
-    problems.extend(parsed.entries.iter().filter_map(unknown_host));
+    };
     if parsed.entries.is_empty() && arguments.config.is_empty() {
         eprintln!("{EXPORTS_FILE} and {EXPORTS_DIRECTORY}/*.exports export nothing");
     }
@@ -52,6 +43,42 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
         parsed.entries.len()
     );
     ExitCode::SUCCESS
+}
+
+/// What the files say, and all that is wrong with it. Directories are opened as a server does.
+pub(super) fn problems(arguments: &ServeArguments) -> Result<(Parsed, Vec<Problem>)> {
+    let parsed = read_exports(&arguments.config);
+    let mut problems = parsed.problems.clone();
+    let tables = Tables::new()?;
+    let mut trees = trees(arguments, (state_directory(arguments)?, tables.0.clone()));
+    let Meaning {
+        problems: of_meaning, ..
+    } = definitions::meaning(&parsed, &mounts_now()?, &mut trees);
+    problems.extend(of_meaning);
+    problems.extend(parsed.entries.iter().filter_map(unknown_host));
+    Ok((parsed, problems))
+}
+
+/// A directory for tables of handles, which goes with this value: those of a server may be in use by it.
+struct Tables(PathBuf);
+
+impl Tables {
+    fn new() -> Result<Self> {
+        let name = format!("curt-check-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        // Nothing depends on its being gone.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A host whose name does not resolve now is no error: it may tomorrow.

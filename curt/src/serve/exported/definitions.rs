@@ -10,9 +10,9 @@ use std::{
 
 use curt_server::{
     Entry, ExportClient, ExportDefinition, ExportRules, MountPoint, Options, Parsed, Problem, Severity,
-    Squash,
+    Squash, have_room_for_parents,
 };
-use curt_vfs::MetadataDurability;
+use curt_vfs::{MetadataDurability, NodeHandle, Vfs as _};
 
 use super::{
     mounts::Mounts,
@@ -166,7 +166,14 @@ pub(super) fn meaning<'p>(parsed: &'p Parsed, mounts: &Mounts, trees: &mut Trees
             continue;
         }
         match define(&group, &place, &served, trees) {
-            Ok(definition) => meaning.definitions.push(definition),
+            Ok(definition) => {
+                let options = served.iter().map(|entry| (*entry, &entry.options));
+                if let Some(problem) = without_room(options, &definition.vfs.root()) {
+                    meaning.problems.push(problem);
+                    continue;
+                }
+                meaning.definitions.push(definition);
+            }
             Err(error) => {
                 meaning.problems.extend(
                     served
@@ -246,6 +253,11 @@ fn enter(
         }
         match trees.tree(&point, durability(options.iter()), Entered::FromAbove) {
             Ok(vfs) => {
+                let lines = crossing.iter().map(|entry| **entry).zip(&options);
+                if let Some(problem) = without_room(lines, &vfs.root()) {
+                    meaning.problems.push(problem);
+                    continue;
+                }
                 let only_user = vfs.only_user();
                 let clients = crossing.iter().zip(&options);
                 meaning.definitions.push(ExportDefinition {
@@ -265,11 +277,22 @@ fn enter(
                 meaning.problems.extend(
                     crossing
                         .first()
-                        .map(|entry| about(entry, Severity::Warning, &message)),
+                        .map(|entry| about(entry, Severity::Error, &message)),
                 );
             }
         }
     }
+}
+
+/// That handles of a tree have no room for what `subtree_check` needs, if a line asks for it.
+fn without_room<'o>(
+    mut lines: impl Iterator<Item = (&'o Entry, &'o Options)>,
+    root: &NodeHandle,
+) -> Option<Problem> {
+    let (entry, _) = lines.find(|(_, options)| options.checks_subtree())?;
+    let message =
+        "cannot be exported: the file system's handles are too long for subtree_check: use no_subtree_check";
+    (!have_room_for_parents(root)).then(|| about(entry, Severity::Error, message))
 }
 
 /// When changes of names and attributes are stable: at once, unless nobody asked for that.
@@ -297,5 +320,32 @@ fn client(entry: &Entry, options: Options, only_user: Option<(u32, u32)>) -> Exp
         client: entry.client.clone(),
         rules,
         options: options.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use curt_vfs::HandleScheme;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_told_that_handles_have_no_room_for_what_it_asks() {
+        let mut parsed = Parsed::default();
+        let text = b"/a *(ro)\n/b one(ro) two(ro,subtree_check)\n";
+        parsed.read(Path::new("exports"), text);
+        let problem = |path: &[u8], length: usize| {
+            let root = NodeHandle::new(HandleScheme::Kernel, 1, &vec![1; length]).unwrap();
+            let entries = parsed.entries.iter().filter(|entry| entry.path == path);
+            without_room(entries.map(|entry| (entry, &entry.options)), &root)
+                .map(|problem| problem.to_string())
+        };
+        assert_eq!((problem(b"/a", 22), problem(b"/b", 21)), (None, None));
+        let told = problem(b"/b", 22).unwrap();
+        assert!(
+            told.starts_with("exports:2: error: /b: cannot be exported"),
+            "{told}"
+        );
     }
 }

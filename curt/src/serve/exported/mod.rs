@@ -311,6 +311,12 @@ fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
     };
     let state =
         open().context("cannot keep what must outlive a restart (choose another place with --state DIR)")?;
+    let trees = trees(arguments, (directory.clone(), directory));
+    Ok((state, trees))
+}
+
+/// Where directories are opened: where the key is kept, and where tables of handles are.
+fn trees(arguments: &ServeArguments, places: (PathBuf, PathBuf)) -> Trees {
     let handles = match arguments.handles {
         HandlesChoice::Auto => HandleChoice::Auto,
         HandlesChoice::Kernel => HandleChoice::Kernel,
@@ -320,7 +326,7 @@ fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
         FilecacheChoice::On => FileCaching::On,
         FilecacheChoice::Off => FileCaching::Off,
     };
-    Ok((state, Trees::new(directory, handles, files)))
+    Trees::new(places, handles, files)
 }
 
 /// Where what outlives a server is kept.
@@ -412,6 +418,41 @@ mod tests {
         fs::rename(&aside, &numbers).unwrap();
         assert_eq!(bed.reload_to(&["a"]).1, ["a"], "it stayed open");
         assert_eq!(bed.reload_to(&["b"]).1, ["b"]);
+    }
+
+    #[test]
+    fn a_check_opens_what_a_server_would_open() {
+        let top = tempfile::tempdir().unwrap();
+        let file = top.path().join("exports").display().to_string();
+        let state = top.path().join("state").display().to_string();
+        let errors = |handles: &str| {
+            let words = [
+                "serve",
+                "--check",
+                "-c",
+                &file,
+                "--state",
+                &state,
+                "--handles",
+                handles,
+            ];
+            let arguments = Line::try_parse_from(words).unwrap().arguments;
+            let (_, problems) = check::problems(&arguments).unwrap();
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        // The kernel gives no handles of its windows.
+        fs::write(&file, "# one\n/proc *(ro)\n").unwrap();
+        let told = errors("kernel");
+        assert!(
+            matches!(&told[..], [one] if one.contains("exports:2: error: /proc: cannot be exported")),
+            "{told:?}"
+        );
+        say(&top, &["."]);
+        assert_eq!(errors("table"), [""; 0]);
+        assert!(
+            !top.path().join("state").exists(),
+            "a check leaves nothing behind"
+        );
     }
 
     #[test]

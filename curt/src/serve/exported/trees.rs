@@ -13,7 +13,10 @@ use curt_vfs::{FileCaching, HandleChoice, LocalError, LocalOptions, LocalVfs, Me
 
 /// The open directories, by where they are.
 pub(super) struct Trees {
+    /// Where the key is kept.
     state: PathBuf,
+    /// Where tables of handles are kept.
+    tables: PathBuf,
     handles: HandleChoice,
     files: FileCaching,
     /// Those that are served.
@@ -31,10 +34,15 @@ struct Tree {
 }
 
 impl Trees {
-    /// None yet. `state` is where tables of handles are kept.
-    pub(super) fn new(state: PathBuf, handles: HandleChoice, files: FileCaching) -> Self {
+    /// None yet.
+    pub(super) fn new(
+        (state, tables): (PathBuf, PathBuf),
+        handles: HandleChoice,
+        files: FileCaching,
+    ) -> Self {
         Self {
             state,
+            tables,
             handles,
             files,
             open: HashMap::new(),
@@ -87,7 +95,7 @@ impl Trees {
         };
         let options = LocalOptions {
             handles,
-            table: Some(self.state.join(table_name(path, status.ino()))),
+            table: Some(self.tables.join(table_name(path, status.ino()))),
             metadata,
             files: self.files,
             ..LocalOptions::default()
