@@ -6,10 +6,7 @@
 use std::{
     cell::Cell,
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -32,6 +29,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::{Flights, Inode},
     listing::ListingMemory,
+    meeting::{OpenFiles, Turns},
     names::DentryCache,
     patience::Patience,
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
@@ -62,7 +60,9 @@ pub struct Client {
     pub(crate) space: Mutex<Option<KnownSpace>>,
     pub(crate) silly_names: AtomicU64,
     /// Open files of this mount: while there are none, no name needs to be known before it is removed.
-    pub(crate) files_open: AtomicUsize,
+    pub(crate) open_files: OpenFiles,
+    /// Changes of one name are done one after the other.
+    pub(crate) turns: Turns,
     /// The memory of listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
     /// Runs what nobody waits for.
@@ -184,7 +184,8 @@ impl Client {
             path_limits: root.path_limits,
             space: Mutex::default(),
             silly_names: AtomicU64::new(0),
-            files_open: AtomicUsize::new(0),
+            open_files: OpenFiles::default(),
+            turns: Turns::default(),
             listing_memory,
             background: Arc::clone(&environment.background),
             patience,

@@ -29,7 +29,7 @@
 //! of, [`plan`] what is sent, [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
 //! Lock order: a name table or an inode's facts, never both, and never one inode's facts under another's; below the facts the
-//! data half's locks; the inode registry and the clocks are leaves. No lock is held across a request.
+//! data half's locks; the inode registry, the clocks, the counts of open files and of turns are leaves. No lock is held across a request.
 
 mod api;
 mod asking;
@@ -46,6 +46,7 @@ mod identity;
 mod inode;
 mod listing;
 mod lookup;
+mod meeting;
 pub mod mounting;
 mod mutate;
 mod names;

@@ -26,6 +26,7 @@ use crate::{
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
+    meeting::Opening,
     plan::SetAttributes,
 };
 
@@ -100,6 +101,7 @@ impl Client {
         inode: &Arc<Inode>,
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
+        let opening = Opening::begin(self, asked, inode)?;
         self.decide_open(asked, inode, intent(flags))?;
         match inode.facts().state.facts().map(|known| known.kind) {
             Some(ObjectKind::Regular) => {}
@@ -114,25 +116,23 @@ impl Client {
             };
             self.set_attributes(asked, inode, &set)?;
         }
-        Ok(self.opened(asked, inode, flags))
+        Ok(self.opened(asked, opening, flags))
     }
 
     /// Registers an open that was granted.
-    pub(crate) fn opened(&self, asked: &Asked, inode: &Arc<Inode>, flags: OpenFlags) -> Opened {
+    pub(crate) fn opened(&self, asked: &Asked, opening: Opening<'_>, flags: OpenFlags) -> Opened {
+        let inode = opening.inode();
         let data = self.judge_copies(inode);
         if data == DataState::Changed {
             self.count(ClientCounter::OpenDataChanged);
         }
-        let mut facts = inode.facts();
-        let file = facts.kept.file();
-        let copies_void = file.copies_void;
-        file.opens += 1;
-        self.files_open.fetch_add(1, Relaxed);
-        if flags.write {
-            file.write_opens += 1;
-        }
-        file.first_user.get_or_insert(asked.identity.number);
-        drop(facts);
+        let copies_void = opening.grant(|file| {
+            if flags.write {
+                file.write_opens += 1;
+            }
+            file.first_user.get_or_insert(asked.identity.number);
+            file.copies_void
+        });
         let mode = OpenMode {
             direct: flags.direct,
             synchronous: flags.sync,
@@ -419,19 +419,15 @@ impl Client {
             let mut facts = file.inode.facts();
             let state = facts.kept.file();
             state.opens = state.opens.saturating_sub(1);
-            self.files_open.fetch_sub(1, Relaxed);
             if file.flags.write {
                 state.write_opens = state.write_opens.saturating_sub(1);
                 state.closed_after_writing = Some(now);
             }
-            if state.opens == 0 {
-                state.silly.take()
-            } else {
-                None
-            }
+            state.take_abandoned()
         };
+        self.open_files.remove();
         if let Some(silly) = silly {
-            self.remove_silly(&file.inode, &silly);
+            self.remove_abandoned(&file.inode, &silly);
         }
     }
 

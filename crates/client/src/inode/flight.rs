@@ -1,4 +1,4 @@
-//! A request for attributes that is under way, and those who wait for it instead of sending their own.
+//! A request that is under way, and those who wait for it instead of sending their own, or before they do.
 //!
 //! Owns the waiting. Must not know what is asked.
 
@@ -59,6 +59,34 @@ impl Flights {
     }
 }
 
+/// Removals that are under way, and are waited for together.
+#[derive(Debug, Default)]
+pub(crate) struct Removals {
+    count: u32,
+    /// Lands with the last of them.
+    flight: Option<Arc<Flight>>,
+}
+
+impl Removals {
+    /// One more begins.
+    pub(crate) fn begin(&mut self) {
+        self.count += 1;
+        self.flight.get_or_insert_default();
+    }
+
+    /// One ended; what is to be ended with it if that was the last.
+    #[must_use]
+    pub(crate) fn end(&mut self) -> Option<Arc<Flight>> {
+        self.count = self.count.saturating_sub(1);
+        self.flight.take_if(|_| self.count == 0)
+    }
+
+    /// What to wait for, if there are any.
+    pub(crate) fn under_way(&self) -> Option<Arc<Flight>> {
+        self.flight.clone()
+    }
+}
+
 impl Drop for Departure<'_> {
     fn drop(&mut self) {
         self.flights.0.lock().remove(&self.id);
@@ -68,7 +96,7 @@ impl Drop for Departure<'_> {
 
 impl Flight {
     /// It ended.
-    fn end(&self, landed: Landed) {
+    pub(crate) fn end(&self, landed: Landed) {
         *self.ended.lock() = Some(landed);
         self.changed.notify_all();
     }
@@ -103,6 +131,21 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn removals_are_over_with_the_last_of_them() {
+        let mut removals = Removals::default();
+        assert!(removals.under_way().is_none());
+        removals.begin();
+        removals.begin();
+        let waited_for = removals.under_way().expect("there are two");
+        assert!(removals.end().is_none());
+        removals.begin();
+        assert!(removals.end().is_none());
+        let last = removals.end().expect("that was the last");
+        assert!(Arc::ptr_eq(&waited_for, &last));
+        assert!(removals.under_way().is_none());
+    }
 
     #[test]
     fn a_waiter_ends_with_the_flight_or_with_its_interrupt() {

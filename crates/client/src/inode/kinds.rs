@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use curt_policy::{Epoch, Moment, NameLabel, listing::Misses};
 
-use super::Inode;
+use super::{Inode, Removals};
 use crate::{
     credentials::Identity,
     listing::{OwnChange, Sequence},
@@ -64,6 +64,10 @@ pub(crate) struct LinkText {
 #[derive(Debug, Default)]
 pub(crate) struct OpenState {
     pub(crate) opens: u32,
+    /// Opens that the server is being asked about.
+    pub(crate) opening: u32,
+    /// Removals of its names that began when it was neither open nor being opened.
+    pub(crate) removals: Removals,
     pub(crate) write_opens: u32,
     /// When it was last closed after writing.
     pub(crate) closed_after_writing: Option<Moment>,
@@ -112,6 +116,23 @@ impl Kept {
             Self::File(file) => Some(file),
             Self::Nothing | Self::Link(_) | Self::Directory(_) => None,
         }
+    }
+}
+
+impl OpenState {
+    /// Whether programs here have it open, or are about to.
+    pub(crate) fn is_used(&self) -> bool {
+        self.opens > 0 || self.opening > 0
+    }
+
+    /// The name that stands for it, if nobody uses the file any more: it is to be removed, and that has begun.
+    pub(crate) fn take_abandoned(&mut self) -> Option<SillyName> {
+        if self.is_used() {
+            return None;
+        }
+        let silly = self.silly.take()?;
+        self.removals.begin();
+        Some(silly)
     }
 }
 

@@ -30,8 +30,8 @@ use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use flight::{Flights, Landed};
-pub(crate) use kinds::{Kept, LinkText, SillyName};
+pub(crate) use flight::{Flight, Flights, Landed, Removals};
+pub(crate) use kinds::{Kept, LinkText, OpenState, SillyName};
 pub(crate) use registry::InodeRegistry;
 
 use crate::{

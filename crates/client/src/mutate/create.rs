@@ -16,6 +16,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::Inode,
     lookup::Resolved,
+    meeting::Opening,
     plan::{Answer, CreateHow, Created, Node, SetAttributes, SetTime, Wcc, v3},
 };
 
@@ -40,6 +41,8 @@ impl Client {
             mode: Some(mode),
             ..SetAttributes::default()
         };
+        // Until it is counted as open nobody here removes it.
+        let turn = self.turns.take(directory.id(), name, &asked.interrupt)?;
         let made = if flags.exclusive {
             self.create_exclusive(&asked, &directory, name, set)
         } else {
@@ -56,23 +59,20 @@ impl Client {
         };
         match made {
             Ok((inode, ended)) => {
+                let opening = Opening::of_new(self, &inode);
                 let found = self.found_made(&directory, name, &inode, ended)?;
+                drop(turn);
                 // Whoever makes a file may use it as asked, whatever its mode says.
-                Ok((
-                    found,
-                    self.opened(
-                        &asked,
-                        &inode,
-                        OpenFlags {
-                            truncate: false,
-                            ..flags
-                        },
-                    ),
-                ))
+                let flags = OpenFlags {
+                    truncate: false,
+                    ..flags
+                };
+                Ok((found, self.opened(&asked, opening, flags)))
             }
             Err(Errno::EXIST) if !flags.exclusive => {
                 // It was there, or our own request was executed twice: the name is looked up at the server, since what led
                 // here was the belief that it was missing.
+                drop(turn);
                 match self.ask_name(&asked, &directory, name, None)? {
                     Resolved::Object(inode, label) => {
                         let opened = self.open_inode(&asked, &inode, flags)?;

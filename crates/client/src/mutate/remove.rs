@@ -17,11 +17,24 @@ use crate::{
     identity::{Caller, InodeId},
     inode::{Inode, Kept, SillyName},
     lookup::Resolved,
+    meeting::{Removal, UnknownRemoval},
     plan::{Answer, Wcc, v3},
 };
 
 /// How many names are tried for a removed file before it is refused with EBUSY.
 const NAMES_MAX: u32 = 8;
+
+/// What a name leads to that is about to be removed or replaced.
+#[must_use]
+pub(super) enum Target<'a> {
+    /// Programs here have it open, or are about to.
+    Open(Arc<Inode>),
+    /// Nobody here has.
+    Closed(Removal),
+    /// Nobody here has anything open.
+    Unknown(#[expect(dead_code, reason = "held until the removal has ended")] UnknownRemoval<'a>),
+    Missing,
+}
 
 impl Client {
     /// Removes a name of anything but a directory. A file that is open here lives on under another name until its last
@@ -36,20 +49,18 @@ impl Client {
         if matches!(name, b"." | b"..") {
             return Err(Errno::ISDIR);
         }
-        let target = self.open_target(&asked, &directory, name)?;
-        if let Some(target) = &target
-            && is_open(target)
-        {
+        let _turn = self.turns.take(directory.id(), name, &asked.interrupt)?;
+        let target = self.removal_target(&asked, &directory, name)?;
+        if let Target::Open(target) = &target {
             return self.sillyrename(&asked, &directory, name, target);
         }
         let send = || v3::remove(&self.core.wire, asked.asker(), directory.handle(), name);
-        let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
         let (outcome, ended) = self.change_name(&asked, &directory, name, send)?;
         match outcome {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
-                if let Some(target) = target.or(former) {
-                    note_removed(&target);
+                if let Target::Closed(removal) = &target {
+                    note_removed(removal.of());
                 }
                 Ok(())
             }
@@ -85,27 +96,35 @@ impl Client {
         }
     }
 
-    /// What `name` leads to, if that may be open here. A name of which nothing is kept is looked up while any file is open:
-    /// it may have been forgotten, or not kept because the directory was changing.
-    pub(super) fn open_target(
+    /// What the removal of `name` would be of. If that is not open, the removal has begun: no open of it is granted until the
+    /// target is let go. A name of which nothing is kept is looked up while any file is open: it may have been forgotten, or
+    /// not kept because the directory was changing.
+    pub(super) fn removal_target(
         &self,
         asked: &Asked,
         directory: &Arc<Inode>,
         name: &[u8],
-    ) -> Result<Option<Arc<Inode>>, Errno> {
-        let target = match self.names.find(directory.id(), name) {
-            // Somebody else may have given the name to another file since.
-            Some(kept) if kept.child.as_deref().is_some_and(is_open) => {
-                self.resolve(asked, directory, name)?
+    ) -> Result<Target<'_>, Errno> {
+        let kept = self.names.find(directory.id(), name);
+        let resolved = if let Some(child) = kept.and_then(|kept| kept.child) {
+            if let Some(removal) = Removal::begin(&child) {
+                return Ok(Target::Closed(removal));
             }
-            Some(kept) if kept.child.is_some() => return Ok(None),
-            Some(_) | None if self.files_open.load(Relaxed) == 0 => return Ok(None),
-            Some(_) | None => self.ask_name(asked, directory, name, None)?,
+            // Somebody else may have given the name to another file since.
+            self.resolve(asked, directory, name)?
+        } else {
+            if let Some(removal) = self.open_files.begin_removal() {
+                return Ok(Target::Unknown(removal));
+            }
+            self.ask_name(asked, directory, name, None)?
         };
-        match target {
-            Resolved::Object(inode, _) => Ok(Some(inode)),
-            Resolved::Missing(_) => Ok(None),
-        }
+        Ok(match resolved {
+            Resolved::Object(inode, _) => match Removal::begin(&inode) {
+                Some(removal) => Target::Closed(removal),
+                None => Target::Open(inode),
+            },
+            Resolved::Missing(_) => Target::Missing,
+        })
     }
 
     /// Gives an open file another name instead of removing it.
@@ -137,7 +156,7 @@ impl Client {
             }
             self.rename_at_server(asked, (directory, name), (directory, &silly))?;
             self.count(ClientCounter::SillyRename);
-            let has_another = {
+            let (former, abandoned) = {
                 let mut facts = target.facts();
                 let state = facts.kept.file();
                 let identity = Arc::clone(&asked.identity);
@@ -147,16 +166,15 @@ impl Client {
                     name: silly.into(),
                 };
                 let former = state.silly.replace(silly);
-                let abandoned = if state.opens == 0 {
-                    state.silly.take()
-                } else {
-                    None
-                };
-                (former, abandoned)
+                (former, state.take_abandoned())
             };
-            // A second name of the same file was removed, or the file was closed meanwhile.
-            for gone in [has_another.0, has_another.1].into_iter().flatten() {
-                self.remove_silly(target, &gone);
+            // A second name of the same file was removed.
+            if let Some(former) = former {
+                self.remove_silly(target, &former);
+            }
+            // The file was closed meanwhile.
+            if let Some(abandoned) = abandoned {
+                self.remove_abandoned(target, &abandoned);
             }
             return Ok(());
         }
@@ -193,9 +211,9 @@ impl Client {
     }
 }
 
-/// Whether programs here have it open.
-pub(super) fn is_open(inode: &Inode) -> bool {
-    matches!(&inode.facts().kept, Kept::File(state) if state.opens > 0)
+/// Whether programs here have it open, or are about to.
+fn is_open(inode: &Inode) -> bool {
+    matches!(&inode.facts().kept, Kept::File(state) if state.is_used())
 }
 
 /// One of its names is gone: its links and ctime are not what they were.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{
     Ended, NameChange, prove_change,
-    remove::{is_open, note_removed},
+    remove::{Target, note_removed},
 };
 use crate::{
     api::RenameMode,
@@ -43,14 +43,23 @@ impl Client {
         if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Errno::BUSY);
         }
+        let places = ((old.id(), from.1), (new.id(), to.1));
+        let _turns = self.turns.take_both(places.0, places.1, &asked.interrupt)?;
         let moved = self.names.find(old.id(), from.1).and_then(|kept| kept.child);
-        if let Some(target) = self.open_target(&asked, &new, to.1)?
-            && is_open(&target)
-            && !moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, &target))
+        let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
+        let target = self.removal_target(&asked, &new, to.1)?;
+        if let Target::Open(target) = &target
+            && !is_moved(target)
         {
-            self.sillyrename(&asked, &new, to.1, &target)?;
+            self.sillyrename(&asked, &new, to.1, target)?;
         }
-        self.rename_at_server(&asked, (&old, from.1), (&new, to.1))
+        self.rename_at_server(&asked, (&old, from.1), (&new, to.1))?;
+        if let Target::Closed(removal) = &target
+            && !is_moved(removal.of())
+        {
+            note_removed(removal.of());
+        }
+        Ok(())
     }
 
     /// Sends RENAME and keeps what its success proves.

@@ -6,6 +6,7 @@
 mod access;
 mod judges;
 mod listings;
+mod meetings;
 mod memory;
 mod mutations;
 mod names;

@@ -16,30 +16,32 @@ use rustix::io::Errno;
 use crate::world::{World, root};
 
 /// Does something else for the next request of one procedure.
-struct Trouble {
+pub(crate) struct Trouble {
     next: Arc<dyn Transport>,
     planned: Mutex<Option<(u32, Kind)>>,
 }
 
 #[derive(Clone)]
-enum Kind {
+pub(crate) enum Kind {
     /// The server executes it, but no reply comes.
     LoseReply,
     /// The reply is these bytes.
     Nonsense(Vec<u8>),
     /// It waits here and there.
     Meet(Arc<Barrier>, Arc<Barrier>),
+    /// The server executes it, and the reply waits here and there.
+    MeetAfter(Arc<Barrier>, Arc<Barrier>),
 }
 
 impl Trouble {
-    fn before(next: Arc<dyn Transport>) -> Arc<Self> {
+    pub(crate) fn before(next: Arc<dyn Transport>) -> Arc<Self> {
         Arc::new(Self {
             next,
             planned: Mutex::default(),
         })
     }
 
-    fn plan(&self, procedure: Procedure, kind: Kind) {
+    pub(crate) fn plan(&self, procedure: Procedure, kind: Kind) {
         *self.planned.lock() = Some((procedure.number(), kind));
     }
 }
@@ -66,6 +68,12 @@ impl Transport for Trouble {
                 here.wait();
                 there.wait();
                 self.next.call(request, interrupt)
+            }
+            Some(Kind::MeetAfter(here, there)) => {
+                let reply = self.next.call(request, interrupt);
+                here.wait();
+                there.wait();
+                reply
             }
         }
     }

@@ -1,0 +1,342 @@
+//! How opens and removals of ours meet.
+//!
+//! An NFSv3 server forgets a file with its last name. So a file counts as being opened before the server is asked whether it
+//! may be, and a removal of it takes the way of a file that is open; and a removal that found nobody is known until it has
+//! ended, so that an open that comes meanwhile waits and then finds out whether the file is still there. Which of the two was
+//! first is decided under the lock of the file's facts. Changes of one name take turns, for what a removal knows of its file
+//! is what it knows of the name.
+//!
+//! Invariants: no opening begins while a removal of its file is under way, and no removal while the file is open or being
+//! opened; all guards give back what they count when they are dropped; nobody waits for an opening, and whoever waits for a
+//! removal or a turn holds no removal.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use curt_policy::ObjectKind;
+use curt_rpc::client::Interrupt;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    client::{Asked, Client},
+    identity::InodeId,
+    inode::{Flight, Inode, Kept, Landed, OpenState, Removals, SillyName},
+};
+
+/// The files of a mount that are open or being opened, and removals that do not know what they remove: those begin only while
+/// no file is open.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles(Mutex<Openness>);
+
+#[derive(Debug, Default)]
+struct Openness {
+    files: usize,
+    removals: Removals,
+}
+
+impl OpenFiles {
+    /// One more; gives the removals to be waited for that may be of any file.
+    fn add(&self) -> Option<Arc<Flight>> {
+        let mut openness = self.0.lock();
+        openness.files += 1;
+        openness.removals.under_way()
+    }
+
+    /// One less.
+    pub(crate) fn remove(&self) {
+        let mut openness = self.0.lock();
+        openness.files = openness.files.saturating_sub(1);
+    }
+
+    /// Begins the removal of whatever a name leads to, unless that may be open.
+    pub(crate) fn begin_removal(&self) -> Option<UnknownRemoval<'_>> {
+        let mut openness = self.0.lock();
+        if openness.files > 0 {
+            return None;
+        }
+        openness.removals.begin();
+        Some(UnknownRemoval(self))
+    }
+}
+
+/// The removal of nobody knows which file. Dropping it ends it.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct UnknownRemoval<'a>(&'a OpenFiles);
+
+impl Drop for UnknownRemoval<'_> {
+    fn drop(&mut self) {
+        let ended = self.0.0.lock().removals.end();
+        end(ended);
+    }
+}
+
+/// The removal of a name of a file that nobody here has open. Dropping it ends it.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Removal {
+    inode: Arc<Inode>,
+    is_counted: bool,
+}
+
+impl Removal {
+    /// Begins the removal of a name of `inode`, unless programs here have it open or are about to.
+    pub(crate) fn begin(inode: &Arc<Inode>) -> Option<Self> {
+        let mut facts = inode.facts();
+        // Nobody opens anything else here, and what is kept of it is not an open file's.
+        let is_counted = facts
+            .state
+            .facts()
+            .is_some_and(|known| known.kind == ObjectKind::Regular);
+        if is_counted {
+            let file = facts.kept.file();
+            if file.is_used() {
+                return None;
+            }
+            file.removals.begin();
+        }
+        drop(facts);
+        Some(Self {
+            inode: Arc::clone(inode),
+            is_counted,
+        })
+    }
+
+    /// What the name leads to.
+    pub(crate) fn of(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        let ended = match &mut self.inode.facts().kept {
+            Kept::File(file) if self.is_counted => file.removals.end(),
+            Kept::File(_) | Kept::Nothing | Kept::Directory(_) | Kept::Link(_) => None,
+        };
+        end(ended);
+    }
+}
+
+fn end(removals: Option<Arc<Flight>>) {
+    if let Some(removals) = removals {
+        removals.end(Landed::Anyhow);
+    }
+}
+
+/// A file that is being opened. Dropping it gives the opening up, with what the last close of the file would do.
+#[must_use]
+pub(crate) struct Opening<'a> {
+    client: &'a Client,
+    inode: &'a Arc<Inode>,
+    is_counted: bool,
+    is_granted: bool,
+}
+
+impl<'a> Opening<'a> {
+    /// Counts an opening of `inode`, after the end of those removals that may be its. It may be gone then.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn begin(client: &'a Client, asked: &Asked, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
+        let unknown = client.open_files.add();
+        let mut opening = Self {
+            client,
+            inode,
+            is_counted: false,
+            is_granted: false,
+        };
+        if let Some(removals) = unknown {
+            wait(&removals, &asked.interrupt)?;
+        }
+        opening.is_counted = count_opening(inode, &asked.interrupt)?;
+        Ok(opening)
+    }
+
+    /// Counts an opening of what this mount has just made, in the turn of its name.
+    pub(crate) fn of_new(client: &'a Client, inode: &'a Arc<Inode>) -> Self {
+        // A removal of an unknown file began when nothing was open, so it has a name of its own.
+        let _ = client.open_files.add();
+        inode.facts().kept.file().opening += 1;
+        Self {
+            client,
+            inode,
+            is_counted: true,
+            is_granted: false,
+        }
+    }
+
+    /// What is being opened.
+    pub(crate) fn inode(&self) -> &'a Arc<Inode> {
+        self.inode
+    }
+
+    /// The open was granted: it is counted as open from now on, until it is released. `note` enters whose it is.
+    pub(crate) fn grant<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
+        let mut facts = self.inode.facts();
+        let file = facts.kept.file();
+        if self.is_counted {
+            file.opening = file.opening.saturating_sub(1);
+        }
+        file.opens += 1;
+        self.is_granted = true;
+        note(file)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if self.is_granted {
+            return;
+        }
+        self.client.open_files.remove();
+        let silly = match &mut self.inode.facts().kept {
+            Kept::File(file) if self.is_counted => {
+                file.opening = file.opening.saturating_sub(1);
+                file.take_abandoned()
+            }
+            Kept::File(_) | Kept::Nothing | Kept::Directory(_) | Kept::Link(_) => None,
+        };
+        if let Some(silly) = silly {
+            self.client.remove_abandoned(self.inode, &silly);
+        }
+    }
+}
+
+/// Counts an opening as soon as no removal of the file is under way; whether it did: what is no file is not counted.
+fn count_opening(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
+    loop {
+        let removals = {
+            let mut facts = inode.facts();
+            let kind = facts.state.facts().map(|known| known.kind);
+            match (&facts.kept, kind) {
+                // It is refused for what it is.
+                (Kept::Directory(_) | Kept::Link(_), _)
+                | (_, Some(ObjectKind::Directory | ObjectKind::Symlink | ObjectKind::Special)) => {
+                    return Ok(false);
+                }
+                (Kept::Nothing | Kept::File(_), Some(ObjectKind::Regular) | None) => {}
+            }
+            let file = facts.kept.file();
+            let Some(removals) = file.removals.under_way() else {
+                file.opening += 1;
+                return Ok(true);
+            };
+            removals
+        };
+        wait(&removals, interrupt)?;
+    }
+}
+
+fn wait(flight: &Arc<Flight>, interrupt: &Interrupt) -> Result<(), Errno> {
+    flight.wait(interrupt).map(|_| ()).ok_or(Errno::INTR)
+}
+
+impl Client {
+    /// Removes the name of a removed file that nobody has open any more; [`OpenState::take_abandoned`] has begun that.
+    ///
+    /// [`OpenState::take_abandoned`]: crate::inode::OpenState::take_abandoned
+    pub(crate) fn remove_abandoned(&self, inode: &Arc<Inode>, silly: &SillyName) {
+        let removal = Removal {
+            inode: Arc::clone(inode),
+            is_counted: true,
+        };
+        self.remove_silly(inode, silly);
+        drop(removal);
+    }
+}
+
+/// A name in a directory.
+type Place = (InodeId, Box<[u8]>);
+
+/// Names that somebody here is about to make lead to something else. Few at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<HashMap<Place, Arc<Flight>>>);
+
+/// The right to change one name. Dropping it gives the turn to the next one.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    place: Place,
+}
+
+impl Turns {
+    /// Waits for the turn to change `name`. Whoever takes two takes them in the order of their places.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn take(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        interrupt: &Interrupt,
+    ) -> Result<Turn<'_>, Errno> {
+        let place: Place = (directory, name.into());
+        loop {
+            let other = match self.0.lock().entry(place.clone()) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Arc::default());
+                    break;
+                }
+                Entry::Occupied(other) => Arc::clone(other.get()),
+            };
+            wait(&other, interrupt)?;
+        }
+        Ok(Turn { turns: self, place })
+    }
+
+    /// The same for two names, which may be one.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn take_both(
+        &self,
+        one: (InodeId, &[u8]),
+        other: (InodeId, &[u8]),
+        interrupt: &Interrupt,
+    ) -> Result<(Turn<'_>, Option<Turn<'_>>), Errno> {
+        let (first, second) = if one <= other { (one, other) } else { (other, one) };
+        let turn = self.take(first.0, first.1, interrupt)?;
+        let second = (first != second).then(|| self.take(second.0, second.1, interrupt));
+        Ok((turn, second.transpose()?))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let ended = self.turns.0.lock().remove(&self.place);
+        end(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_names_turn_is_waited_for_until_it_is_given_back_or_the_waiter_is_called_off() {
+        let (turns, never) = (Turns::default(), Interrupt::never());
+        let (top, other) = (InodeId(1), InodeId(2));
+        let both = turns.take_both((other, b"a"), (top, b"b"), &never);
+        let impatient = Interrupt::new();
+        impatient.raise();
+        for (directory, name) in [(other, b"a"), (top, b"b")] {
+            let refused = turns.take(directory, name, &impatient).map(drop);
+            assert_eq!(refused, Err(Errno::INTR));
+        }
+        let unrelated = turns.take(top, b"a", &impatient).map(drop);
+        assert_eq!(unrelated, Ok(()), "nobody else has it");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turns.take(top, b"b", &never).map(drop));
+            drop(both);
+            assert_eq!(waiting.join().expect("it does not panic"), Ok(()));
+        });
+        let same = turns.take_both((top, b"a"), (top, b"a"), &never);
+        assert!(same.is_ok_and(|(_, second)| second.is_none()));
+        assert!(turns.0.lock().is_empty(), "nothing is left of a turn");
+    }
+}

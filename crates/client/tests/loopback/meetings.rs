@@ -1,0 +1,361 @@
+//! Opens that meet removals of ours: whichever is first, what was opened can be read.
+
+use std::{
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use curt_client::{Behaviour, Caller, InodeId, OpenFlags, RenameMode};
+use curt_policy::CacheOptions;
+use curt_proto::nfs3::Procedure;
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_trace::ClientCounter;
+use rustix::io::Errno;
+
+use crate::{
+    mutations::list,
+    trouble::{Kind, Trouble},
+    world::{Mounted, World, root, user},
+};
+
+/// Nothing of the file is in memory: whoever reads it asks the server.
+fn reading() -> OpenFlags {
+    OpenFlags {
+        direct: true,
+        ..OpenFlags::reading()
+    }
+}
+
+/// A mount on which the next request of one procedure can be held up.
+struct Meeting {
+    mounted: Mounted,
+    trouble: Arc<Trouble>,
+    here: Arc<Barrier>,
+    there: Arc<Barrier>,
+}
+
+impl Meeting {
+    fn of(world: &World, cache: CacheOptions) -> Self {
+        let trouble = Trouble::before(world.way());
+        let behaviour = Behaviour {
+            cache,
+            ..Behaviour::default()
+        };
+        Self {
+            mounted: world.mount_over(behaviour, trouble.clone()),
+            trouble,
+            here: Arc::new(Barrier::new(2)),
+            there: Arc::new(Barrier::new(2)),
+        }
+    }
+
+    /// Until [`Self::go_on`] the next such request is not sent.
+    fn hold(&self, procedure: Procedure) {
+        let kind = Kind::Meet(self.here.clone(), self.there.clone());
+        self.trouble.plan(procedure, kind);
+    }
+
+    /// Until [`Self::go_on`] the reply to the next such request does not come.
+    fn hold_reply(&self, procedure: Procedure) {
+        let kind = Kind::MeetAfter(self.here.clone(), self.there.clone());
+        self.trouble.plan(procedure, kind);
+    }
+
+    fn go_on(&self) {
+        self.there.wait();
+    }
+
+    fn top(&self) -> InodeId {
+        self.mounted.client.root()
+    }
+
+    fn replace(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let top = self.top();
+        self.mounted.client.rename(
+            &root(),
+            (top, from.as_bytes()),
+            (top, to.as_bytes()),
+            RenameMode::Replace,
+        )
+    }
+}
+
+/// Opens, and has the reply that grants it wait until `remove` is done; what is then read.
+fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce()) -> Result<Vec<u8>, Errno> {
+    let client = &meeting.mounted.client;
+    // From now on its opener's rights are known.
+    meeting.mounted.cat(&root(), file).unwrap();
+    meeting.hold_reply(Procedure::Getattr);
+    thread::scope(|scope| {
+        let opener = scope.spawn(|| {
+            let opened = client.open(&root(), file, reading())?;
+            let read = client
+                .read(&root(), &opened.file, 0, 100)
+                .map(|read| read.to_vec());
+            client.release(&opened.file);
+            read
+        });
+        meeting.here.wait();
+        remove();
+        meeting.go_on();
+        opener.join().unwrap()
+    })
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_being_opened_lives_until_its_last_close() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let file = mounted.put(&root(), top, "f", 0o644, b"here");
+    let read = remove_while_opening(&meeting, file.id, || {
+        mounted.client.unlink(&root(), top, b"f").unwrap();
+    });
+    assert_eq!(read.as_deref(), Ok(&b"here"[..]));
+    assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
+    assert!(list(mounted, top).is_empty(), "the last close removes it");
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_being_opened_lives_until_its_last_close() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let file = mounted.put(&root(), top, "f", 0o644, b"old");
+    mounted.put(&root(), top, "g", 0o644, b"new");
+    let read = remove_while_opening(&meeting, file.id, || meeting.replace("g", "f").unwrap());
+    assert_eq!(read.as_deref(), Ok(&b"old"[..]));
+    assert_eq!(list(mounted, top), ["f"]);
+}
+
+#[test]
+fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let file = mounted.put(&root(), top, "f", 0o600, b"secret");
+    meeting.hold_reply(Procedure::Access);
+    thread::scope(|scope| {
+        let opener = scope.spawn(|| mounted.client.open(&user(1000), file.id, reading()).map(|_| ()));
+        meeting.here.wait();
+        let removed = mounted.client.unlink(&root(), top, b"f");
+        meeting.go_on();
+        assert_eq!((removed, opener.join().unwrap()), (Ok(()), Err(Errno::ACCESS)));
+    });
+    assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
+    assert!(list(mounted, top).is_empty());
+    assert_eq!(mounted.counter(ClientCounter::SillyRemove), 1);
+}
+
+/// Holds up the removal that `remove` asks for, and opens meanwhile: that waits, can be called off, and is told that the file
+/// is gone.
+fn open_while_removing(meeting: &Meeting, file: InodeId, procedure: Procedure, remove: impl FnOnce() + Send) {
+    let client = &meeting.mounted.client;
+    meeting.mounted.cat(&root(), file).unwrap();
+    meeting.hold(procedure);
+    thread::scope(|scope| {
+        let remover = scope.spawn(remove);
+        meeting.here.wait();
+        let (tell, told) = mpsc::channel();
+        let called_off = Caller {
+            interrupt: Interrupt::new(),
+            ..root()
+        };
+        let impatient = called_off.clone();
+        let hurried = scope.spawn(move || client.open(&impatient, file, reading()).map(|_| ()));
+        scope.spawn(move || tell.send(client.open(&root(), file, reading()).map(|_| ())));
+        let early = told.recv_timeout(Duration::from_millis(100));
+        called_off.interrupt.raise();
+        let hurried = hurried.join().unwrap();
+        meeting.go_on();
+        remover.join().unwrap();
+        assert!(early.is_err(), "it waits for the removal's end: {early:?}");
+        assert_eq!(hurried, Err(Errno::INTR));
+        assert_eq!(told.recv().unwrap(), Err(Errno::STALE));
+    });
+}
+
+#[test]
+fn an_open_that_meets_a_removal_waits_for_its_end() {
+    let world = World::new();
+    for cache in [
+        CacheOptions::default(),
+        CacheOptions {
+            close_to_open: false,
+            ..CacheOptions::default()
+        },
+    ] {
+        let meeting = Meeting::of(&world, cache);
+        let (mounted, top) = (&meeting.mounted, meeting.top());
+        let file = mounted.put(&root(), top, "f", 0o644, b"here");
+        open_while_removing(&meeting, file.id, Procedure::Remove, || {
+            mounted.client.unlink(&root(), top, b"f").unwrap();
+        });
+        assert_eq!(mounted.counter(ClientCounter::SillyRename), 0);
+    }
+}
+
+#[test]
+fn an_open_that_meets_a_replacement_waits_for_its_end() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let file = mounted.put(&root(), top, "f", 0o644, b"old");
+    mounted.put(&root(), top, "g", 0o644, b"new");
+    open_while_removing(&meeting, file.id, Procedure::Rename, || {
+        meeting.replace("g", "f").unwrap();
+    });
+    assert_eq!(list(mounted, top), ["f"]);
+}
+
+#[test]
+fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let other = world.mount(CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let file = mounted.put(&root(), top, "f", 0o644, b"here");
+    let there = other.client.root();
+    let moved = other
+        .client
+        .rename(&root(), (there, b"f"), (there, b"g"), RenameMode::Replace);
+    moved.unwrap();
+    open_while_removing(&meeting, file.id, Procedure::Remove, || {
+        mounted.client.unlink(&root(), top, b"g").unwrap();
+    });
+}
+
+#[test]
+fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let file = mounted.put(&root(), top, "f", 0o644, b"here");
+    let opened = mounted.client.open(&root(), file.id, reading()).unwrap();
+    mounted.client.unlink(&root(), top, b"f").unwrap();
+    open_while_removing(&meeting, file.id, Procedure::Remove, || {
+        mounted.client.release(&opened.file);
+    });
+    assert!(list(mounted, top).is_empty());
+}
+
+#[test]
+fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let directory = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap();
+    let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
+    meeting.hold(Procedure::Remove);
+    thread::scope(|scope| {
+        let remover = scope.spawn(|| mounted.client.unlink(&user(1000), directory.id, b"f"));
+        meeting.here.wait();
+        let reader = scope.spawn(|| mounted.cat(&root(), file.id));
+        meeting.go_on();
+        assert_eq!(remover.join().unwrap(), Err(Errno::ACCESS));
+        assert_eq!(reader.join().unwrap().as_deref(), Ok(&b"here"[..]));
+    });
+}
+
+/// Tells those who go on as long as there are writers that one has left, in a panic, too.
+struct Leaving<'a>(&'a AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Lets others run before and after each request.
+struct Yielding(Arc<dyn Transport>);
+
+impl Transport for Yielding {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        thread::yield_now();
+        let reply = self.0.call(request, interrupt);
+        thread::yield_now();
+        reply
+    }
+}
+
+/// Looks the name up and reads what it leads to; whether there was anything. Names and handles may be gone by the time they
+/// are used, as long as an open was not granted.
+fn read_once(mounted: &Mounted, top: InodeId) -> bool {
+    let me = root();
+    let found = match mounted.lookup(&me, top, "n") {
+        Ok(found) => found,
+        Err(Errno::NOENT | Errno::STALE) => return false,
+        Err(error) => panic!("a look-up failed: {error}"),
+    };
+    let opened = mounted.client.open(&me, found.id, reading());
+    let is_there = match opened {
+        Ok(opened) => {
+            let read = mounted.client.read(&me, &opened.file, 0, 100);
+            mounted.client.release(&opened.file);
+            assert_eq!(
+                read.map(|read| read.to_vec()).as_deref(),
+                Ok(&b"text"[..]),
+                "an open was granted"
+            );
+            true
+        }
+        Err(Errno::STALE) => false,
+        Err(error) => panic!("an open failed: {error}"),
+    };
+    mounted.client.forget(found.id, 1);
+    is_there
+}
+
+#[test]
+fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
+    const WRITERS: usize = 2;
+    const ROUNDS: usize = 1000;
+    let world = World::new();
+    let mounted = world.mount_over(Behaviour::default(), Arc::new(Yielding(world.way())));
+    let (me, top) = (root(), mounted.client.root());
+    let (reads, writers) = (AtomicUsize::new(0), AtomicUsize::new(WRITERS));
+    let goes_on = || writers.load(Relaxed) > 0;
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (mounted, me, writers) = (&mounted, &me, &writers);
+            scope.spawn(move || {
+                let _leaving = Leaving(writers);
+                let new = format!("new{writer}");
+                for _ in 0..ROUNDS {
+                    let made = mounted.put(me, top, &new, 0o644, b"text");
+                    let (from, to) = ((top, new.as_bytes()), (top, &b"n"[..]));
+                    mounted.client.rename(me, from, to, RenameMode::Replace).unwrap();
+                    mounted.client.forget(made.id, 1);
+                }
+            });
+        }
+        scope.spawn(|| {
+            while goes_on() {
+                match mounted.client.unlink(&me, top, b"n") {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(error) => panic!("a removal failed: {error}"),
+                }
+            }
+        });
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while goes_on() {
+                    reads.fetch_add(usize::from(read_once(&mounted, top)), Relaxed);
+                    thread::yield_now();
+                }
+            });
+        }
+    });
+    assert!(reads.load(Relaxed) > 0, "none was read");
+    assert!(
+        mounted.counter(ClientCounter::SillyRename) > 0,
+        "no open met a removal"
+    );
+    let left = list(&mounted, top);
+    assert!(left.iter().all(|name| name == "n"), "{left:?}");
+}
