@@ -121,6 +121,34 @@ fn a_service_manager_is_told_of_the_servers_life() -> Result<()> {
 }
 
 #[test]
+fn it_can_be_ended_while_a_reload_hangs() -> Result<()> {
+    let place = Place::new()?;
+    let exports = place.network.directory().join("exports");
+    fs::write(&exports, format!("{} *(rw,insecure)\n", place.export.display()))?;
+    let manager = Manager::new(&place.network)?;
+    let mut command = place.network.command(program("curt")?);
+    command.args(["serve", "--no-rpcbind", "-c"]).arg(&exports);
+    command.arg("--state").arg(place.network.make_directory("state")?);
+    let address = format!("{ADDRESS}:{PORT}");
+    command.args(["--bind", &address, "--mount-port", &PORT.to_string()]);
+    command.env("NOTIFY_SOCKET", &manager.path);
+    let mut server = Running::start("curt serve", &mut command)?;
+    manager.wait_for("READY=1")?;
+    // Whoever opens a pipe to read waits for somebody who writes, and nobody does.
+    fs::remove_file(&exports)?;
+    let fifo = format!("mkfifo {}", exports.display());
+    place.network.shell(&fifo, SHORT)?;
+    server.signal(Signal::HUP)?;
+    manager.wait_for("RELOADING=1")?;
+    ensure!(place.list(PORT)?.contains("file"), "nothing is served meanwhile");
+    server.signal(Signal::TERM)?;
+    manager.wait_for("STOPPING=1")?;
+    let status = server.wait(SHORT)?;
+    ensure!(status.code() == Some(0), "{status}: {}", server.output());
+    Ok(())
+}
+
+#[test]
 fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
     let place = Place::new()?;
     // What is exported is a mount of a server that will be stopped.
