@@ -132,7 +132,11 @@ impl Hall {
         }
         stages::begin(&self.stages);
         let received = receive_now(connection, inbox, RecvFlags::DONTWAIT);
-        stages::proceed(Stage::Decode);
+        match received {
+            Received::Bytes => stages::proceed(Stage::Decode),
+            // There is no request: the next one must not be taken for it.
+            Received::Nothing | Received::End => stages::forget(),
+        }
         received
     }
 

@@ -81,6 +81,14 @@ pub fn begin(times: &StageTimes) {
     MEASURED.set(true);
 }
 
+/// What was begun was no request: the client sent nothing, or ended the connection.
+#[inline]
+pub fn forget() {
+    if MEASURED.replace(false) {
+        RUNNING.take();
+    }
+}
+
 /// The request is in this stage from now on.
 #[inline]
 pub fn proceed(stage: Stage) {
@@ -276,6 +284,17 @@ mod tests {
         finish(&times, || ());
         let report = times.report();
         assert!(report.procedures["GETATTR"].total.p50_us < 5000.0, "{report:?}");
+    }
+
+    #[test]
+    fn a_request_is_not_taken_for_one_that_never_came() {
+        let times = StageTimes::default();
+        begin(&times);
+        forget();
+        // The next one of this thread is not measured.
+        tell_procedure(1);
+        finish(&times, || ());
+        assert!(times.report().procedures.is_empty());
     }
 
     #[test]
