@@ -26,17 +26,19 @@ fn fill(directory: &Path, names: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file in `directory` every now and then while `run` does.
+/// Makes a file in `directory` every now and then while `run` does, the first before it begins.
 fn while_changing<T>(directory: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let create = move |number: u32| fs::File::create(directory.join(format!("created-{number}")));
     let (stop, stopped) = mpsc::channel::<()>();
+    create(0)?;
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || -> Result<()> {
-            let mut number = 0;
-            while stopped.recv_timeout(Duration::from_millis(50)) == Err(mpsc::RecvTimeoutError::Timeout) {
-                fs::File::create(directory.join(format!("created-{number}")))?;
+            let mut number = 1;
+            while stopped.recv_timeout(Duration::from_millis(2)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                create(number)?;
                 number += 1;
             }
-            ensure!(number > 0, "nothing changed");
+            ensure!(number > 1, "nothing changed");
             Ok(())
         });
         let result = run();
