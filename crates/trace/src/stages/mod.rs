@@ -10,7 +10,7 @@ mod running;
 mod times;
 
 pub use graph::{Graph, Span};
-pub use running::{Entered, begin, enter, finish, is_measured, proceed, suspend, tell_procedure};
+pub use running::{Entered, begin, enter, finish, forget, is_measured, proceed, suspend, tell_procedure};
 pub use times::{Percentiles, ProcedureTimes, StageReport, StageTimes};
 
 macro_rules! stages {
