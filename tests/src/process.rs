@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a process has to stop after SIGSTOP.
+const STOPPED: Duration = Duration::from_secs(10);
 /// How often a condition is looked at again.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -166,15 +168,23 @@ impl Running {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal. SIGSTOP has stopped all its threads when this returns: one of them takes the signal and stops the
+    /// others, which go on serving until it has been given a processor.
     ///
     /// # Errors
-    /// It has ended.
+    /// It has ended, or does not stop.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         if !self.is_running()? {
             bail!("{} has ended; it printed:\n{}", self.name, self.output());
         }
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+        kill_process(Pid::from_child(&self.child), signal)?;
+        if signal == Signal::STOP {
+            let tasks = format!("/proc/{}/task", self.pid());
+            until("all threads are stopped", STOPPED, || {
+                Ok(all_stopped(&tasks)?.then_some(()))
+            })?;
+        }
+        Ok(())
     }
 
     /// Stops it by SIGTERM and waits for its end.
@@ -213,6 +223,22 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
         bail!("{shown}: {status}\n{errors}{output}");
     }
     Ok(output)
+}
+
+/// Whether all threads of a `/proc/PID/task` are stopped.
+fn all_stopped(tasks: &str) -> Result<bool> {
+    for task in std::fs::read_dir(tasks)? {
+        // A thread that has just ended is in nobody's way.
+        let Ok(line) = std::fs::read_to_string(task?.path().join("stat")) else {
+            continue;
+        };
+        // "1234 (a name) T …"
+        let state = line.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if !matches!(state, Some('T' | 't' | 'X' | 'Z')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Runs `command` to its end, and returns its status and what it printed on both streams.
@@ -261,4 +287,27 @@ fn show(command: &Command) -> String {
         let _ = write!(text, " {}", argument.to_string_lossy());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::ensure;
+
+    use super::*;
+
+    #[test]
+    fn a_stopped_process_is_stopped_when_that_is_said() -> Result<()> {
+        let mut running = Running::start("a loop", Command::new("sh").args(["-c", "while :; do :; done"]))?;
+        let tasks = format!("/proc/{}/task", running.pid());
+        ensure!(!all_stopped(&tasks)?);
+        running.signal(Signal::STOP)?;
+        ensure!(all_stopped(&tasks)?);
+        running.signal(Signal::CONT)?;
+        until(
+            "it goes on",
+            STOPPED,
+            || Ok((!all_stopped(&tasks)?).then_some(())),
+        )?;
+        running.stop().map(drop)
+    }
 }
