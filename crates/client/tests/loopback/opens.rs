@@ -285,7 +285,7 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
         world.mount(CacheOptions::default()),
     );
     let me = root();
-    let file = one.put(&me, one.client.root(), "f", 0o644, b"old");
+    let file = one.put(&me, one.client.root(), "f", 0o755, b"old");
     let found = two.lookup(&me, two.client.root(), "f").unwrap();
     let never = Interrupt::never();
     let unread = two.client.open(&me, found.id, OpenFlags::reading()).unwrap();
@@ -310,6 +310,17 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
         Ok(false),
         "once each time"
     );
+    two.client.release(&unread.file);
+    let run = OpenFlags {
+        execute: true,
+        ..OpenFlags::reading()
+    };
+    let running = two.client.open(&me, found.id, run).unwrap().file;
+    let _ = two.client.read(&me, &running, 0, 10).unwrap();
+    world.seconds(100);
+    two.sent();
+    assert_eq!(two.client.recheck(&running, &never), Ok(false));
+    assert_eq!(two.sent(), "", "what is executed is left alone");
 }
 
 #[test]
