@@ -75,7 +75,7 @@ fn check_page(report: &Report) -> Result<()> {
     };
     ensure!(report.operations == 24_387 && report.wrong == 0, "{report:?}");
     match report.options.as_str() {
-        "" => ensure!(total <= 9700 + late, "{report:?}"),
+        "" => ensure!(total <= 9700, "{report:?}"),
         "noaccesscheck" => ensure!(access == 0, "{report:?}"),
         options if options.ends_with("noaccesscheck,sloppycto=3") => {
             ensure!(access == 0 && total <= 3750 + late, "{report:?}");
