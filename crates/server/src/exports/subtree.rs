@@ -3,52 +3,81 @@
 //! A handle alone does not tell where a file is: it stays good when others move the file out of the export. With this option
 //! handles of all but directories carry the directory that the file was found in; it must still have the file, and
 //! the way up from it must lead to the export's root. That costs a look-up for the file and one for each directory
-//! above. A file that was renamed into another directory is stale, as with knfsd.
+//! above. A file that was renamed into another directory is stale, as with knfsd; that is found out by listing the whole
+//! directory, once until it changes.
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curt_proto::nfs3::Status;
-use curt_vfs::{Access, Caller, FileKind, NodeHandle, Vfs, Visit, Wanted};
+use curt_vfs::{Access, Caller, FileKind, NodeHandle, Time, Vfs, Visit, Wanted};
 use parking_lot::Mutex;
 
 use crate::status;
 
-/// The most files whose names are remembered. Others are looked for in their whole directory.
+/// The most files of which it is remembered where they are or are not. Others are looked for in their whole directory.
 const NAMES_MAX: usize = 16_384;
 /// No tree is deeper, for all that is followed.
 const DEPTH_MAX: usize = 4096;
 
-/// The directory that has a file, the file, and under which name it was seen there.
-type NameByPlace = HashMap<(NodeHandle, NodeHandle), Box<[u8]>>;
+/// How old a directory's change time must be to tell of every later change: some file systems count in steps of two seconds.
+const SETTLED: Duration = Duration::from_secs(3);
 
-/// Under which names files were seen last: hints, which are checked.
+/// What a search of a directory for a file found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    /// The file, under this name: a hint, which is checked.
+    Under(Box<[u8]>),
+    /// Nothing, when the directory had this change time, which tells of every later change.
+    Nothing(Time),
+}
+
+/// A directory, and a file that was looked for there.
+type SeenByPlace = HashMap<(NodeHandle, NodeHandle), Seen>;
+
+/// Where files were seen last, and where not.
 #[derive(Default)]
-pub(crate) struct Places(Mutex<NameByPlace>);
+pub(crate) struct Places(Mutex<SeenByPlace>);
 
 impl Places {
     /// A file was seen in a directory.
     pub(crate) fn remember(&self, directory: &NodeHandle, node: &NodeHandle, name: &[u8]) {
-        let mut names = self.0.lock();
-        if names.len() >= NAMES_MAX && !names.contains_key(&(*directory, *node)) {
-            // Any other: it can be found again.
-            let other = names.keys().next().copied();
-            other.map(|other| names.remove(&other));
-        }
-        names.insert((*directory, *node), name.into());
+        self.keep(directory, node, Seen::Under(name.into()));
     }
 
-    fn name(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<Box<[u8]>> {
+    fn keep(&self, directory: &NodeHandle, node: &NodeHandle, what: Seen) {
+        let mut seen = self.0.lock();
+        if seen.len() >= NAMES_MAX && !seen.contains_key(&(*directory, *node)) {
+            // Any other: it can be found again.
+            let other = seen.keys().next().copied();
+            other.map(|other| seen.remove(&other));
+        }
+        seen.insert((*directory, *node), what);
+    }
+
+    fn seen(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<Seen> {
         self.0.lock().get(&(*directory, *node)).cloned()
     }
 
-    /// Whether a directory has a file: by the name that it had last, else by any.
-    fn has(&self, vfs: &dyn Vfs, directory: &NodeHandle, node: &NodeHandle) -> Result<bool, Status> {
+    /// Whether a directory has a file: by the name that it had last, else by any. `now` is before anything is looked for.
+    fn has(
+        &self,
+        vfs: &dyn Vfs,
+        directory: &NodeHandle,
+        node: &NodeHandle,
+        now: SystemTime,
+    ) -> Result<bool, Status> {
         let is_it = |name: &[u8]| {
             let found = vfs.lookup(&Caller::ROOT, directory, name).value;
             found.is_ok_and(|found| found.handle == *node)
         };
-        if self.name(directory, node).is_some_and(|name| is_it(&name)) {
+        let seen = self.seen(directory, node);
+        if matches!(&seen, Some(Seen::Under(name)) if is_it(name)) {
             return Ok(true);
+        }
+        let changed = vfs.attributes(directory).map_err(status::of_error)?.ctime;
+        if seen == Some(Seen::Nothing(changed)) {
+            return Ok(false);
         }
         let fileid = vfs.attributes(node).map_err(status::of_error)?.fileid;
         let (mut cookie, mut candidate) = (0, None);
@@ -73,11 +102,26 @@ impl Places {
                 }
                 // The inode of another file system that is mounted there, or renamed meanwhile.
                 Some(_) => {}
-                None if ended => return Ok(false),
+                None if ended => {
+                    if is_settled(changed, now) {
+                        self.keep(directory, node, Seen::Nothing(changed));
+                    }
+                    return Ok(false);
+                }
                 None => {}
             }
         }
     }
+}
+
+/// Whether whatever changes from `now` on has another change time than this.
+fn is_settled(changed: Time, now: SystemTime) -> bool {
+    let since = now.duration_since(UNIX_EPOCH).ok();
+    let limit = since.and_then(|since| since.checked_sub(SETTLED));
+    limit.is_some_and(|limit| {
+        let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+        (changed.seconds, changed.nanoseconds) <= (seconds, limit.subsec_nanos())
+    })
 }
 
 /// Whether a request for a file may be served. `parent` is the directory that its handle says it is in.
@@ -99,7 +143,7 @@ pub(crate) fn check(
         up(vfs, node)?
     } else {
         let parent = parent.ok_or(Status::Stale)?;
-        if !places.has(vfs, parent, node)? {
+        if !places.has(vfs, parent, node, SystemTime::now())? {
             return Err(Status::Stale);
         }
         *parent
@@ -233,6 +277,38 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_elsewhere_is_looked_for_once_until_the_directory_changes() {
+        let vfs = MemoryVfs::new(MemoryOptions::default());
+        let (from, to) = (
+            directory(&vfs, &vfs.root(), "from", 0o755),
+            directory(&vfs, &vfs.root(), "to", 0o755),
+        );
+        let node = file(&vfs, &from, "f");
+        let places = Places::default();
+        let move_it = |from, to| {
+            let moved = vfs.rename(&Caller::ROOT, from, b"f", to, b"f");
+            moved.value.unwrap();
+        };
+        let later = SystemTime::now() + SETTLED * 2;
+        let has = |now| places.has(&vfs, &from, &node, now);
+        let is_remembered = || matches!(places.seen(&from, &node), Some(Seen::Nothing(_)));
+        assert_eq!(has(later), Ok(true));
+        move_it(&from, &to);
+        assert_eq!(has(SystemTime::now()), Ok(false));
+        assert!(!is_remembered(), "it could come back at once");
+        assert_eq!(has(later), Ok(false));
+        assert!(is_remembered());
+        move_it(&to, &from);
+        assert_eq!(has(later), Ok(true), "the directory changed");
+        // What is remembered is believed without a look: here of a file that is there.
+        let changed = vfs.attributes(&from).unwrap().ctime;
+        places.keep(&from, &node, Seen::Nothing(changed));
+        assert_eq!(has(later), Ok(false));
+        file(&vfs, &from, "other");
+        assert_eq!(has(later), Ok(true));
+    }
+
+    #[test]
     fn no_more_names_are_remembered_than_the_limit() {
         let places = Places::default();
         let node = |at: u32| {
@@ -244,6 +320,6 @@ mod tests {
             places.remember(&node(0), &node(at), b"name");
         }
         assert_eq!(places.0.lock().len(), NAMES_MAX);
-        assert!(places.name(&node(0), &node(limit)).is_some());
+        assert!(places.seen(&node(0), &node(limit)).is_some());
     }
 }
