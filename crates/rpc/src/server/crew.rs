@@ -4,10 +4,13 @@
 //! idle time. Work belongs to somebody, and nobody has more than a share of the threads: what is beyond waits for the owner's
 //! own work to end. Must not know what the work is.
 //!
+//! Invariants: a thread and a share outlive a fault in the work; work that no thread can be had for is refused, never left.
+//!
 //! Locks: the crew's, then a share's.
 
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -31,7 +34,11 @@ const STACK_SIZE: usize = 1 << 20;
 pub(super) trait Work<W>: Send + Sync {
     type Job: Send;
 
+    /// A panic costs the thread its `own`, and nothing else.
     fn run(self: &Arc<Self>, job: Self::Job, own: &mut W);
+
+    /// There is no thread that could do it, and none can be started.
+    fn refuse(self: &Arc<Self>, job: Self::Job);
 }
 
 pub(super) struct Crew<J> {
@@ -39,6 +46,7 @@ pub(super) struct Crew<J> {
     bell: Condvar,
     threads_max: usize,
     share_max: usize,
+    stack_size: usize,
     /// A [`Pressure`]. Changed under the lock; whoever looks without it only parks a connection early or late.
     pressure: AtomicU8,
 }
@@ -125,6 +133,7 @@ impl<J: Send + 'static> Crew<J> {
             bell: Condvar::new(),
             threads_max,
             share_max,
+            stack_size: STACK_SIZE,
             pressure: AtomicU8::new(0),
         }
     }
@@ -156,12 +165,32 @@ impl<J: Send + 'static> Crew<J> {
         let (crew, work) = (Arc::clone(self), Arc::clone(work));
         let thread = thread::Builder::new()
             .name("curt-serve".into())
-            .stack_size(STACK_SIZE);
-        if let Err(error) = thread.spawn(move || crew.serve(&work)) {
-            self.state.lock().threads -= 1;
+            .stack_size(self.stack_size);
+        let serving = Arc::clone(&work);
+        if let Err(error) = thread.spawn(move || crew.serve(&serving)) {
             tracing::warn!("no thread to serve with: {error}");
+            for job in self.no_thread() {
+                work.refuse(job);
+            }
         }
         true
+    }
+
+    /// A thread could not be started. What is not to be done, for there is no other one that would come to it.
+    fn no_thread(&self) -> Vec<J> {
+        let mut refused = Vec::new();
+        let mut state = self.state.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            while let Some((job, share)) = state.jobs.pop_front() {
+                refused.push(job);
+                if let Some(waited) = share.leave() {
+                    state.jobs.push_back((waited, share));
+                }
+            }
+        }
+        self.note_pressure(&state);
+        refused
     }
 
     /// How much threads are wanted, by all or by the owner of `share`.
@@ -204,7 +233,9 @@ impl<J: Send + 'static> Crew<J> {
         let mut own = W::default();
         let mut done = None;
         while let Some((job, share)) = self.next(done.take()) {
-            work.run(job, &mut own);
+            if catch_unwind(AssertUnwindSafe(|| work.run(job, &mut own))).is_err() {
+                own = W::default();
+            }
             done = Some(share);
         }
     }
@@ -259,6 +290,64 @@ mod tests {
                 self.bell.wait(&mut open);
             }
         }
+
+        fn refuse(self: &Arc<Self>, _: usize) {
+            unreachable!("there are threads enough");
+        }
+    }
+
+    /// Work that fails each second time.
+    #[derive(Default)]
+    struct Faulty {
+        begun: AtomicUsize,
+        refused: Mutex<Vec<usize>>,
+    }
+
+    impl Work<()> for Faulty {
+        type Job = usize;
+
+        fn run(self: &Arc<Self>, job: usize, (): &mut ()) {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            assert!(!job.is_multiple_of(2), "a fault, as the test wants it");
+        }
+
+        fn refuse(self: &Arc<Self>, job: usize) {
+            self.refused.lock().push(job);
+        }
+    }
+
+    #[test]
+    fn faults_cost_no_thread_and_no_share() {
+        let crew = Arc::new(Crew::new(2, 2));
+        let work = Arc::new(Faulty::default());
+        let share = Arc::new(Share::default());
+        for job in 0..20 {
+            crew.dispatch(&work, job, &share);
+        }
+        while work.begun.load(Ordering::SeqCst) < 20 {
+            thread::yield_now();
+        }
+        crew.stop();
+        while crew.threads() > 0 {
+            thread::yield_now();
+        }
+        assert_eq!(share.own.lock().running, 0);
+        assert!(work.refused.lock().is_empty());
+    }
+
+    #[test]
+    fn what_no_thread_can_be_started_for_is_refused() {
+        let mut crew = Crew::new(2, 2);
+        // More than there are addresses.
+        crew.stack_size = 1 << 60;
+        let crew = Arc::new(crew);
+        let work = Arc::new(Faulty::default());
+        let share = Arc::new(Share::default());
+        crew.dispatch(&work, 7, &share);
+        crew.dispatch(&work, 9, &share);
+        assert_eq!(*work.refused.lock(), [7, 9]);
+        assert_eq!((crew.threads(), share.own.lock().running), (0, 0));
+        assert_eq!(work.begun.load(Ordering::SeqCst), 0);
     }
 
     #[test]

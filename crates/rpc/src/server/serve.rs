@@ -90,11 +90,38 @@ impl Work<Buffers> for Hall {
     type Job = Job;
 
     fn run(self: &Arc<Self>, job: Job, own: &mut Buffers) {
-        self.serve(&job.connection, job.inbox, own);
+        let Job { connection, inbox } = job;
+        let guard = Unread {
+            hall: self,
+            connection: &connection,
+        };
+        self.serve(&connection, inbox, own);
+        std::mem::forget(guard);
         own.batch.clear();
         own.batch.shrink_to(KEPT_MAX);
         own.reply.clear();
         own.reply.shrink_to(KEPT_MAX);
+    }
+
+    fn refuse(self: &Arc<Self>, job: Job) {
+        job.connection.close("no thread can be started to serve it");
+        self.parking.remove(&job.connection);
+    }
+}
+
+/// A connection that a thread reads. Dropped by a fault of ours: nobody knows where in the stream of calls and replies it was, so
+/// it ends, and the client calls again over another one.
+struct Unread<'a> {
+    hall: &'a Hall,
+    connection: &'a Connection,
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        let peer = self.connection.peer;
+        tracing::error!("a fault between the calls of {peer}: closing the connection");
+        self.connection.close("a fault");
+        self.hall.parking.remove(self.connection);
     }
 }
 

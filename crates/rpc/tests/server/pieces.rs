@@ -26,6 +26,8 @@ use crate::{
 const PIECE: u32 = 1;
 const SLOW_PIECE: u32 = 2;
 const FAILURE: u32 = 3;
+/// Says that the piece is where the reply never comes to.
+const MISPLACED: u32 = 4;
 
 const FILE_SIZE: u32 = 3 << 20;
 const HEAD: [u8; 4] = *b"head";
@@ -56,7 +58,8 @@ impl Service for Pieces {
             length: number(4),
             failed: Arc::clone(&self.failed),
         };
-        context.attach(reply.len(), piece);
+        let beyond = if call.procedure == MISPLACED { 1 << 20 } else { 0 };
+        context.attach(reply.len() + beyond, piece);
         reply.extend_from_slice(&TAIL);
         if call.procedure == FAILURE {
             return Err(CallFailure::SystemError);
@@ -208,6 +211,22 @@ fn a_call_that_fails_has_no_piece() {
     running.ask(1, FAILURE, 0, 20_000);
     let (xid, status, results) = read_reply(&mut running.stream);
     assert_eq!((xid, status, results), (1, Ok(AcceptStatus::SystemError), vec![]));
+}
+
+#[test]
+fn a_fault_behind_the_service_ends_its_connection_and_no_other() {
+    let mut running = Running::serve(full_file().into());
+    let address = running.stream.peer_addr().unwrap();
+    let mut other = std::mem::replace(&mut running.stream, TcpStream::connect(address).unwrap());
+    running.ask(1, MISPLACED, 0, 20_000);
+    expect_end(&mut running.stream);
+    eventually("the connection is forgotten", || {
+        running.handle.connections() == 1
+    });
+    std::mem::swap(&mut running.stream, &mut other);
+    running.ask(2, PIECE, 0, 20_000);
+    let (xid, piece) = running.piece();
+    assert_eq!((xid, piece.len()), (2, 20_000));
 }
 
 /// A file that is open to be written alone.
