@@ -74,7 +74,8 @@ impl LocalVfs {
     fn name_is_gone(&self, victim: &Named, directory: &NodeHandle, name: &[u8]) {
         self.handles.forget(&victim.handle, directory, name);
         self.kept.files.release(&victim.handle);
-        if attributes_of(victim.fd.as_fd()).is_err() {
+        // Any other failure does not say that it is gone: what is kept serves those who still have a name of it.
+        if attributes_of(victim.fd.as_fd()) == Err(Error::STALE) {
             self.kept.objects.release(&victim.handle);
             self.kept.unstable.forget(&victim.handle);
         }
