@@ -112,7 +112,8 @@ impl Client {
             let fetched = requester.fetch(place, decision.bound(size), decision, ahead.interrupt());
             let is_answer = match &fetched {
                 Ok(fetched) => !fetched.is_without_progress(),
-                Err(NotFetched::Refused(status, _)) => *status != Status::Toosmall,
+                // Another refusal may be about who asked, and another reader may take it.
+                Err(NotFetched::Refused(status, _)) => matches!(status, Status::BadCookie | Status::NotSync),
                 Err(NotFetched::Failed(_) | NotFetched::Stuck) => false,
             };
             match fetched {
