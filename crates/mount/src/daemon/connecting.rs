@@ -29,6 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// So much of each file's beginning stays with us as well: of small files all.
 const KEEP_READ: u64 = 256 << 10;
+
 /// Unwritten bytes at most without `dirty_max=`, unless memory is short.
 const DIRTY_MAX: u64 = 256 << 20;
 
