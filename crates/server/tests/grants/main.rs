@@ -167,7 +167,7 @@ fn other_rules_count_from_the_next_request_on() {
         ..open_rules()
     };
     served.service.replace_exports(with(privileged_ports)).unwrap();
-    assert_eq!(getattr(&mut wire, file).err(), Some(Status::Acces));
+    assert_eq!(getattr(&mut wire, file).err(), Some(Status::Perm));
     served.service.replace_exports(with(open_rules())).unwrap();
     assert_eq!(read(&mut wire, file), Status::Ok);
 }
