@@ -213,7 +213,8 @@ fn read_open(
     let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
     let _stage = stages::enter(Stage::FileSystem, "pread");
     let got = read_append(file, offset, wanted, data)?;
-    let end = got < wanted || offset + got as u64 == size;
+    // More than the size a moment ago was read of a file that grows; nothing was, if nothing was asked for.
+    let end = got < wanted || offset + got as u64 == size || (wanted == 0 && offset > size);
     Ok(Read {
         count: u32::try_from(got).unwrap_or(count),
         end,

@@ -26,6 +26,17 @@ fn what_is_written_is_read_with_holes_as_zeroes() {
 
 /// What need not wait says the same as what may, or nothing at all and leaves the buffer alone.
 #[test]
+fn a_read_of_nothing_tells_whether_there_is_more() {
+    everywhere(|tree| {
+        let file = tree.file(&tree.root(), "file", 0o644).handle;
+        assert_eq!(tree.write(&OWNER, &file, 0, b"12345"), Ok(5));
+        for (offset, end) in [(0, false), (4, false), (5, true), (6, true), (1 << 40, true)] {
+            assert_eq!(tree.read(&file, offset, 0), (vec![], end), "at {offset}");
+        }
+    });
+}
+
+#[test]
 fn a_read_that_never_waits_is_the_same_read() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
