@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,6 +66,9 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // A group of its own: the system has all stopped processes of a group go on when the group becomes an orphan, and
+            // what others of it say to all of it is not meant for this one.
+            .process_group(0)
             .spawn();
         let mut child = child.with_context(|| format!("starting {name}"))?;
         let printed = Arc::new(Printed::default());
