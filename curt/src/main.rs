@@ -26,7 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Export a directory
+    /// Export a directory, or what exports(5) says
     Serve(serve::ServeArguments),
     /// Show what exports(5) files export, or what a given client would get of it and by which line
     Exports(exports::ExportsArguments),
@@ -34,7 +34,7 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Mount an export of an NFS server
     Mount(mount::MountArguments),
-    /// Show what mounts did: requests per procedure, what was answered from memory, options in force
+    /// Show what mounts did, or a server (`--server`): requests per procedure, what was answered from memory, options in force
     Stat(stat::StatArguments),
     /// Show what one request does inside a server, as a call graph with times
     Trace(trace::TraceArguments),

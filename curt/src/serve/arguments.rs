@@ -13,7 +13,7 @@ use super::limits::LimitArguments;
 /// NFS's own port.
 pub(super) const NFS_PORT: u16 = 2049;
 
-/// Export a directory
+/// Export a directory, or what exports(5) says
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  curt serve /srv/data                       everybody may mount it; root is squashed\n  \
