@@ -2,12 +2,14 @@
 
 mod bench;
 mod demo;
+mod explain;
 mod exports;
 mod journal;
 mod logs;
 mod mount;
 mod serve;
 mod stat;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -36,8 +38,12 @@ enum Command {
     Mount(mount::MountArguments),
     /// Show what mounts did, or a server (`--server`): requests per procedure, what was answered from memory, options in force
     Stat(stat::StatArguments),
+    /// Watch mounts, or a server (`--server`), on a screen: rates, what caches spare, processes and paths that cause requests
+    Top(top::TopArguments),
     /// Show what one request does inside a server, as a call graph with times
     Trace(trace::TraceArguments),
+    /// Run a command and say why each of its requests was sent, what spared others, and what Linux would have sent
+    Explain(explain::ExplainArguments),
     /// Measure what things cost, in requests and in time
     Bench(bench::BenchArguments),
 }
@@ -62,7 +68,9 @@ fn main() -> ExitCode {
         Command::Exports(arguments) => exports::run(&arguments),
         Command::Mount(arguments) => mount::run(arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     }

@@ -17,7 +17,8 @@ use crate::logs;
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "The options are those of nfs(5) and mount(8), and accesscheck, noaccesscheck, sloppycto=N, negnametimeo=N, \
-                  nametimeo=N, nonegnamecache, neg_racy_guard=auto|on|off, names_max=N, dirty_max=SIZE.\n\n\
+                  nametimeo=N, nonegnamecache, neg_racy_guard=auto|on|off, dirfill=auto|off, names_max=N, \
+                  dirty_max=SIZE.\n\n\
                   fstab: server:/path /mnt curt _netdev,noaccesscheck,sloppycto=3 0 0\n\n\
                   Exit status, as of mount(8): 0 mounted; 1 wrong invocation; 2 system error; 4 internal error; 8 interrupted; \
                   16 /run/mount/utab not written; 32 not mounted."
@@ -205,7 +206,11 @@ fn remount(arguments: &MountArguments, options: &str) -> Result<(), Failure> {
         Answer::Remounted(_) => Ok(()),
         Answer::Refused(why) => Err(not_done(AskError::Refused(why))),
         Answer::Failed(why) => Err(not_done(AskError::Failed(why))),
-        Answer::Report(_) => Err(not_done(AskError::Answer)),
+        Answer::Report(_)
+        | Answer::Watched(_)
+        | Answer::Explaining
+        | Answer::Explained(_)
+        | Answer::Events => Err(not_done(AskError::Answer)),
     }
 }
 

@@ -1,43 +1,92 @@
-//! `curt stat`: what mounts did, in the layout of nfsstat(8), and as JSON; `--server`: what a server did.
+//! `curt stat`: what mounts did, in the layouts of nfsstat(8), nfsiostat(8) and mountstats(8), as the kernel's text and as JSON; `--server`:
+//! what a server did.
 
+mod mounts;
+mod mountstats;
+mod nfsiostat;
+mod nfsstat;
 mod server;
 
-use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
-use curt_mount::control::{self, AskError, MountReport};
-use curt_trace::{ClientSnapshot, Counter as _};
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use curt_mount::control::mountstats::write_whole;
 
 use crate::serve::control::Which;
 
+pub(crate) use nfsstat::requests;
+pub(crate) use server::server_layers;
+
 /// What `curt stat` takes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 if every mount or server asked for was found, 1 if not.")]
+#[command(
+    after_help = "With --interval the first report is of all the time since the mount or the server began, and each further one of the time since the \
+                  one before; a mount that is new, that began again or that is gone is shown as such.\n\n\
+                  Examples:\n  curt stat /mnt                                    requests, decisions and options\n  \
+                  curt stat --layout nfsiostat --interval 5         rates and times of READ and WRITE, every 5 seconds\n  \
+                  curt stat --layout raw --output /tmp/m /mnt && mountstats -f /tmp/m\n\n\
+                  Exit status: 0 if every mount or server asked for was found, 1 if not."
+)]
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all mounts of this user
     mount: Option<PathBuf>,
     /// Show a server instead, by its process id or its state directory; without one, the only server of this user
-    #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with = "mount")]
+    #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["mount", "layout"])]
     server: Option<String>,
     /// Have the server measure where the time of one request of N goes; 0: of none
-    #[arg(long, value_name = "N", requires = "server")]
+    #[arg(long, value_name = "N", requires = "server", conflicts_with = "interval")]
     stages: Option<u32>,
-    /// Print JSON: an array with an object for each mount, or the object of the server
+    /// As which program prints it; raw: as the kernel's /proc/self/mountstats has it
+    #[arg(long, value_enum, default_value_t = Layout::Nfsstat)]
+    layout: Layout,
+    /// Report again and again, every S seconds
+    #[arg(short, long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    interval: Option<u32>,
+    /// Report so many times [default: without end]
+    #[arg(short, long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// Print JSON: an array with an object for each mount, or the object of the server; with --interval a line for each report
     #[arg(long)]
     json: bool,
     /// Show counters that are zero, too
     #[arg(long)]
     all: bool,
+    /// Put it into this file, which is replaced as a whole
+    #[arg(short, long, value_name = "FILE", conflicts_with = "interval")]
+    output: Option<PathBuf>,
 }
 
-/// Prints the figures of the mounts.
+/// The program whose layout it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    Nfsstat,
+    Nfsiostat,
+    Mountstats,
+    Raw,
+}
+
+/// A report, and whether there may be another.
+struct Report {
+    text: String,
+    is_last: bool,
+}
+
+/// Something that can be reported on again and again.
+trait Reporting {
+    /// What happened since the last report, or since the beginning.
+    fn report(&mut self) -> Result<Report>;
+}
+
+/// Prints the figures.
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
-    match answer(arguments) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+    match print(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("curt stat: {error:#}");
             ExitCode::FAILURE
@@ -45,147 +94,44 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
     }
 }
 
-fn answer(arguments: &StatArguments) -> anyhow::Result<String> {
-    let Some(which) = &arguments.server else {
-        return Ok(render(arguments, &reports(arguments)?)?);
+/// Whether all that was asked for was found to the end.
+fn print(arguments: &StatArguments) -> Result<bool> {
+    let mut reporting: Box<dyn Reporting> = match &arguments.server {
+        Some(which) => {
+            let which = Which::from(which.as_str());
+            if let Some(every) = arguments.stages {
+                return tell(&server::measure(&which, every)?);
+            }
+            Box::new(server::Server::new(arguments, which))
+        }
+        None => Box::new(mounts::Mounts::new(arguments)),
     };
-    let which = Which::from(which.as_str());
-    match arguments.stages {
-        Some(every) => server::measure(&which, every),
-        None => server::show(&which, arguments.json, arguments.all),
-    }
-}
-
-fn reports(arguments: &StatArguments) -> Result<Vec<MountReport>, AskError> {
-    let directory = control::directory();
-    Ok(match &arguments.mount {
-        Some(mount) => vec![control::find(&directory, mount)?.1],
-        None => control::list(&directory)?
-            .into_iter()
-            .map(|(_, report)| report)
-            .collect(),
-    })
-}
-
-fn render(arguments: &StatArguments, reports: &[MountReport]) -> Result<String, std::io::Error> {
-    if arguments.json {
-        return Ok(serde_json::to_string_pretty(reports)? + "\n");
-    }
-    if reports.is_empty() {
-        return Ok("No mounts. Make one with: curt mount SERVER:/PATH DIR\n".to_owned());
-    }
-    let texts: Vec<_> = reports
-        .iter()
-        .map(|report| mount(report, arguments.all))
-        .collect();
-    Ok(texts.join("\n"))
-}
-
-/// A mount's figures as text.
-fn mount(report: &MountReport, all: bool) -> String {
-    let mut text = format!(
-        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n\n",
-        report.source,
-        report.mount_point.display(),
-        report.vers,
-        report.age_seconds,
-        report.options
-    );
-    text += &requests(&report.counters, &report.vers);
-    text += "\nDecisions:\n";
-    for (name, value) in report
-        .counters
-        .events
-        .iter()
-        .filter(|(_, value)| all || *value != 0)
-    {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{value:>12} {:<24} {}", name.name(), name.meaning());
-    }
-    text
-}
-
-/// nfsstat's blocks: a line of names, a line of counts with their percentage.
-pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
-    const COLUMNS: usize = 6;
-    let total = counters.requests.total();
-    let retransmissions = counters.events.value(curt_trace::ClientCounter::RpcRetransmit);
-    let mut text = format!(
-        "Client rpc stats:\n{:<11}{:<11}{:<11}\n{total:<11}{retransmissions:<11}{:<11}\n\nClient nfs v{version}:\n",
-        "calls", "retrans", "authrefrsh", total
-    );
-    let calls: Vec<_> = counters.requests.iter().collect();
-    for row in calls.chunks(COLUMNS) {
-        for (name, _) in row {
-            let _ = write!(text, "{:<17}", shown(name));
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-        for (_, calls) in row {
-            let percentage = calls
-                .checked_mul(100)
-                .and_then(|calls| calls.checked_div(total))
-                .unwrap_or(0);
-            let _ = write!(text, "{calls:<10}{:<7}", format!("{percentage}%"));
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
-/// nfsstat's lower-case names, of which two are shortened.
-fn shown(procedure: &str) -> String {
-    match procedure {
-        "READDIRPLUS" => "readdirplus".to_owned(),
-        other => other.to_ascii_lowercase(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{mount, requests};
-    use curt_mount::control::MountReport;
-    use curt_trace::{ClientCounter, ClientCounters};
-
-    fn counters() -> ClientCounters {
-        let counters = ClientCounters::default();
-        (0..3).for_each(|_| counters.procedures.count(1));
-        counters.procedures.count(3);
-        counters.count(ClientCounter::NegHit);
-        counters
-    }
-
-    #[test]
-    fn requests_stand_in_the_layout_of_nfsstat() {
-        let text = requests(&counters().snapshot(), "3");
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[1], "calls      retrans    authrefrsh ");
-        assert_eq!(lines[2], "4          0          4          ");
-        assert_eq!(
-            lines[5],
-            "null             getattr          setattr          lookup           access           readlink"
-        );
-        assert_eq!(
-            lines[6],
-            "0         0%     3         75%    0         0%     1         25%    0         0%     0         0%"
-        );
-    }
-
-    #[test]
-    fn a_mount_shows_its_options_and_what_was_spared() {
-        let report = MountReport {
-            source: "nas:/export".to_owned(),
-            options: "rw,noaccesscheck".to_owned(),
-            vers: "3".to_owned(),
-            counters: counters().snapshot(),
-            ..MountReport::default()
+    let Some(interval) = arguments.interval else {
+        let text = reporting.report()?.text;
+        return match &arguments.output {
+            Some(file) => write_whole(file, &text)
+                .map(|()| true)
+                .with_context(|| file.display().to_string()),
+            None => tell(&text),
         };
-        let text = mount(&report, false);
-        assert!(
-            text.contains("rw,noaccesscheck") && text.contains("neg_hit") && !text.contains("pos_hit"),
-            "{text}"
-        );
-        assert!(mount(&report, true).contains("pos_hit"));
+    };
+    let mut left = arguments.count;
+    loop {
+        let Report { text, is_last } = reporting.report()?;
+        tell(&text)?;
+        left = left.map(|left| left - 1);
+        if is_last || left == Some(0) {
+            return Ok(!is_last);
+        }
+        thread::sleep(Duration::from_secs(interval.into()));
+    }
+}
+
+/// Prints. Nobody is there any more to be told that nobody listens.
+fn tell(text: &str) -> Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other.map(|()| true)?),
     }
 }

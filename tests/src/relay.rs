@@ -1,4 +1,4 @@
-//! A relay that loses replies: it cuts both connections when the first reply to a chosen procedure's call comes by.
+//! A relay before a server that loses replies, or says other things instead of them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -21,8 +21,11 @@ const RECORD_MAX: usize = 4 << 20;
 /// Where in a record, without its mark, the number of the procedure is.
 const PROCEDURE: std::ops::Range<usize> = 20..24;
 
+/// What is said instead of a reply: from the record with its mark, the bytes that are sent.
+pub type Lie = fn(Vec<u8>) -> Vec<u8>;
+
 /// A relay that runs until the process ends.
-pub struct CuttingRelay {
+pub struct Relay {
     address: SocketAddr,
     calls: Arc<Calls>,
 }
@@ -33,10 +36,13 @@ struct Calls {
     procedures: Mutex<HashMap<u32, u32>>,
     cut: Mutex<HashSet<u32>>,
     cuts: AtomicUsize,
+    /// Of the next reply to a call of this procedure.
+    lie: Mutex<Option<(u32, Lie)>>,
 }
 
-impl CuttingRelay {
-    /// Relays from a port of its own at the server's address to the server, and loses the first reply to each call of the procedures that are `chosen`.
+impl Relay {
+    /// Relays from a port of its own at the server's address to the server. It loses the first reply to each call of the procedures that are
+    /// `chosen`: both connections are cut when it comes by.
     ///
     /// # Errors
     /// The network cannot be entered or the port not be opened.
@@ -46,6 +52,7 @@ impl CuttingRelay {
             procedures: Mutex::default(),
             cut: Mutex::default(),
             cuts: AtomicUsize::new(0),
+            lie: Mutex::default(),
         });
         let space = File::open(Path::new("/run/netns").join(network.name())).context("the network")?;
         let (tell, told) = mpsc::channel();
@@ -81,6 +88,17 @@ impl CuttingRelay {
         self.address.port()
     }
 
+    /// Has the next reply to a call of `procedure` replaced.
+    pub fn lie(&self, procedure: u32, lie: Lie) {
+        *lock(&self.calls.lie) = Some((procedure, lie));
+    }
+
+    /// Whether a reply is still to be replaced.
+    #[must_use]
+    pub fn is_about_to_lie(&self) -> bool {
+        lock(&self.calls.lie).is_some()
+    }
+
     /// How many replies it has lost.
     #[must_use]
     pub fn cuts(&self) -> usize {
@@ -97,12 +115,13 @@ fn relay(client: &TcpStream, server: &TcpStream, calls: &Arc<Calls>) {
         let calls = Arc::clone(calls);
         std::thread::spawn(move || {
             while let Ok(record) = read(&mut from) {
-                let passes = if is_reply {
-                    calls.pass_reply(&record)
+                let said = if is_reply {
+                    calls.reply(record)
                 } else {
-                    calls.note_call(&record)
+                    calls.note_call(&record);
+                    Some(record)
                 };
-                if !passes || to.write_all(&record).is_err() {
+                if said.is_none_or(|said| to.write_all(&said).is_err()) {
                     break;
                 }
             }
@@ -134,29 +153,29 @@ fn word(record: &[u8], range: std::ops::Range<usize>) -> u32 {
     bytes.map_or(u32::MAX, u32::from_be_bytes)
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Calls {
-    fn note_call(&self, record: &[u8]) -> bool {
-        let mut procedures = self.procedures.lock().unwrap_or_else(PoisonError::into_inner);
-        procedures.insert(word(record, 0..4), word(record, PROCEDURE));
-        true
+    fn note_call(&self, record: &[u8]) {
+        lock(&self.procedures).insert(word(record, 0..4), word(record, PROCEDURE));
     }
 
-    fn pass_reply(&self, record: &[u8]) -> bool {
-        let xid = word(record, 0..4);
-        let procedures = self.procedures.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_chosen = procedures
-            .get(&xid)
-            .is_some_and(|procedure| self.chosen.contains(procedure));
-        if is_chosen
-            && self
-                .cut
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(xid)
-        {
+    /// What is said to the client; nothing if the reply is to be lost.
+    fn reply(&self, record: Vec<u8>) -> Option<Vec<u8>> {
+        let xid = word(&record, 0..4);
+        let Some(procedure) = lock(&self.procedures).get(&xid).copied() else {
+            return Some(record);
+        };
+        if self.chosen.contains(&procedure) && lock(&self.cut).insert(xid) {
             self.cuts.fetch_add(1, Ordering::SeqCst);
-            return false;
+            return None;
         }
-        true
+        let lie = lock(&self.lie).take_if(|(about, _)| *about == procedure);
+        Some(match lie {
+            Some((_, lie)) => lie(record),
+            None => record,
+        })
     }
 }

@@ -282,6 +282,20 @@ fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
     ] {
         ensure!(of(name)?.contains(by), "{name}: {explained}");
     }
+    // From this machine, which is in the network and neither the host nor one of those for whom `closed` is.
+    let shown = network.shell("showmount --no-headers -e 10.77.0.1", SECONDS)?;
+    for (name, is_shown) in [
+        ("network", true),
+        ("open", true),
+        ("host", false),
+        ("closed", false),
+    ] {
+        let start = format!("{}/{name} ", export.display());
+        ensure!(
+            shown.lines().any(|line| line.starts_with(&start)) == is_shown,
+            "{name}: {shown}"
+        );
+    }
     Ok(())
 }
 

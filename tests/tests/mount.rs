@@ -267,3 +267,38 @@ fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> 
     ensure!(alone == "file\n", "{alone}");
     two.unmount()
 }
+
+#[test]
+fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Result<()> {
+    const PROCESSES: &str = "12";
+    const MILLISECONDS: &str = "4000";
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    let mut command = network.command(program("replacing-processes")?);
+    command.arg(mount.directory()).args([PROCESSES, MILLISECONDS]);
+    let done = process::run(&mut command, MINUTES)?;
+    println!("{done}");
+    let counts: Vec<u64> = done
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    ensure!(counts.len() == 3 && !counts.contains(&0), "{done}");
+    let figures = network.shell(
+        &format!(
+            "{} stat --json {}",
+            program("curt")?.display(),
+            mount.directory().display()
+        ),
+        MINUTES,
+    )?;
+    let figures: serde_json::Value = serde_json::from_str(&figures)?;
+    let renamed = figures[0]["counters"]["events"]["sillyrename"].as_u64();
+    ensure!(renamed > Some(0), "no removal met an open: {figures}");
+    // The last close removed what was removed while it was open.
+    let left = network.shell(&format!("ls -A {}", export.display()), MINUTES)?;
+    let stays = |name: &str| name == "shared" || name.starts_with("new-");
+    ensure!(left.lines().all(stays), "{left}");
+    mount.unmount()
+}

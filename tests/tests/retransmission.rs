@@ -9,7 +9,7 @@ use curt_proto::nfs3::Procedure;
 use curt_tests::curt::{Mount, Serve};
 use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::relay::CuttingRelay;
+use curt_tests::relay::Relay;
 
 const MINUTES: Duration = Duration::from_secs(180);
 
@@ -34,7 +34,7 @@ mv linked made/moved; rm symbolic pipe; rmdir --ignore-fail-on-non-empty made; m
 ";
 
 struct Bed {
-    relay: CuttingRelay,
+    relay: Relay,
     server: Serve,
     network: Network,
 }
@@ -45,7 +45,7 @@ impl Bed {
         let export = network.make_directory("export")?;
         let server = Serve::start(&network, &export, &[])?;
         let address = SocketAddr::new(ADDRESS.parse()?, Serve::PORT);
-        let relay = CuttingRelay::start(&network, address, &CHOSEN.map(Procedure::number))?;
+        let relay = Relay::start(&network, address, &CHOSEN.map(Procedure::number))?;
         Ok(Self {
             relay,
             server,

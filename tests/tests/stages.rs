@@ -135,3 +135,26 @@ fn one_request_is_shown_as_a_call_graph() {
         "{errors}"
     );
 }
+
+#[test]
+fn a_server_tells_which_limits_were_met() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    let mut serve = Serve::start(&network, &export, &["--max-connections-per-client=2"]).unwrap();
+    let pid = serve.process().pid().to_string();
+    let place = format!("/dev/tcp/{ADDRESS}/{}", Serve::PORT);
+    // Four at once: the last ones take the places of the first.
+    let script = format!("exec 3<>{place} 4<>{place} 5<>{place} 6<>{place}; sleep 1");
+    network
+        .shell(&format!("bash -c '{script}'"), Duration::from_secs(20))
+        .unwrap();
+    let report = json(&network, &["stat", "--server", &pid, "--json"]);
+    let met = |name: &str| report["limits"][name].as_u64();
+    assert!(
+        met("max-connections-per-client").is_some_and(|times| times >= 2),
+        "{report}"
+    );
+    assert_eq!(met("max-connections"), Some(0), "{report}");
+    let text = process::run(&mut curt(&network, &["stat", "--server", &pid]), LIMIT).unwrap();
+    assert!(text.contains(" max-connections-per-client\n"), "{text}");
+}

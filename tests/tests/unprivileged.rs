@@ -1,5 +1,6 @@
 //! `curt serve` started by somebody who is not root: handles by table, everybody works as that user.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,15 +15,23 @@ const PORT: u16 = 2049;
 const SHORT: Duration = Duration::from_secs(30);
 
 fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<Running> {
+    serve_what(
+        network,
+        &[export.as_os_str(), OsStr::new("--insecure")],
+        arguments,
+    )
+}
+
+/// `what` says what is exported.
+fn serve_what(network: &Network, what: &[&OsStr], arguments: &[&str]) -> Result<Running> {
     let mut command = network.command("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]);
-    command.arg(program("curt")?).arg("serve").arg(export);
+    command.arg(program("curt")?).arg("serve").args(what);
     command.args([
         "--bind",
         &format!("{ADDRESS}:{PORT}"),
         "--mount-port",
         &PORT.to_string(),
-        "--insecure",
         "--seccomp",
         "kill",
         "--state",
@@ -78,5 +87,66 @@ fn what_only_root_can_do_is_refused_at_start() -> Result<()> {
         ensure!(!status.success(), "{arguments:?}");
         ensure!(server.output().contains("start as root"), "{}", server.output());
     }
+    Ok(())
+}
+
+/// Whatever a line says of ids, all work as the only user there is.
+#[test]
+fn what_exports_5_says_is_served_without_roots_rights_as_the_servers_own_user() -> Result<()> {
+    let network = Network::new()?;
+    let state = network.make_directory("state")?;
+    let mut line = String::new();
+    for (name, options) in [
+        ("one", "rw,insecure,no_root_squash"),
+        ("two", "ro,insecure,all_squash,anonuid=5"),
+    ] {
+        let export = network.make_directory(name)?;
+        std::os::unix::fs::chown(&export, Some(1000), Some(1000))?;
+        line += &format!("{} 10.77.0.0/24({options})\n", export.display());
+    }
+    std::os::unix::fs::chown(&state, Some(1000), Some(1000))?;
+    let file = network.directory().join("exports");
+    std::fs::write(&file, &line)?;
+    let what = [OsStr::new("-c"), file.as_os_str()];
+    let mut server = serve_what(&network, &what, &[])?;
+    network.wait_for_port(ADDRESS, PORT)?;
+    let export = |name: &str| network.directory().join(name);
+    let mount = |name: &str| {
+        let source = format!("{ADDRESS}:{}", export(name).display());
+        Mount::start(
+            &network,
+            &format!("mount-{name}"),
+            &source,
+            "port=2049,mountport=2049,noac",
+        )
+    };
+    let (one, two) = (mount("one")?, mount("two")?);
+    network.shell(
+        &format!("mkdir {0}/d; echo kept > {0}/d/file", one.directory().display()),
+        SHORT,
+    )?;
+    let owners = network.shell(
+        &format!("stat -c %u {0}/d {0}/d/file", export("one").display()),
+        SHORT,
+    )?;
+    ensure!(owners == "1000\n1000\n", "{owners}");
+    let refused = network.shell(
+        &format!("touch {}/file 2>&1 || true", two.directory().display()),
+        SHORT,
+    )?;
+    ensure!(refused.contains("Read-only file system"), "{refused}");
+    // A reload without the second line, and a restart: what is open stays so.
+    std::fs::write(&file, line.lines().next().unwrap_or_default().to_owned() + "\n")?;
+    server.signal(Signal::HUP)?;
+    server.wait_for(&format!("removed {}", export("two").display()), SHORT)?;
+    server.signal(Signal::KILL)?;
+    server.wait(SHORT)?;
+    let mut server = serve_what(&network, &what, &[])?;
+    network.wait_for_port(ADDRESS, PORT)?;
+    let kept = network.shell(&format!("cat {}/d/file", one.directory().display()), SHORT)?;
+    ensure!(kept == "kept\n", "{kept}");
+    one.unmount()?;
+    two.unmount()?;
+    server.stop()?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::root;
 
 /// The version of cargo-fuzz that is installed where none is.
-const CARGO_FUZZ: &str = "0.13";
+const CARGO_FUZZ: &str = "^0.13";
 /// Longest input in bytes: enough for several calls in one.
 const INPUT_MAX: u32 = 2048;
 /// Most memory of a target in MiB, AddressSanitizer's included: what a peer sends must not make more be kept.
@@ -18,11 +18,20 @@ const MEMORY_MAX: u32 = 2048;
 /// One input may take so long, in seconds, on a machine that does something else as well.
 const INPUT_SECONDS: u32 = 20;
 
+/// How the targets are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// With AddressSanitizer.
+    Sanitized,
+    /// Without: built and run in less time, for a short look.
+    Plain,
+}
+
 /// Runs one target, or all of them, for `seconds` each. What is found anew stays out of the repository, in `fuzz/target/corpus`.
 ///
 /// # Errors
 /// There is no such target, a tool cannot be installed, or a target found an input that breaks its law (it is named).
-pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<()> {
+pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build) -> Result<()> {
     let fuzz = root().join("fuzz");
     let known = targets(&fuzz)?;
     let wanted: Vec<&str> = match target {
@@ -31,7 +40,11 @@ pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<()> {
         Some(name) => bail!("there is no target {name}; there are {}", known.join(", ")),
     };
     install()?;
-    cargo_fuzz(&["build"], "building the targets")?;
+    let sanitizer = match build {
+        Build::Sanitized => "--sanitizer=address",
+        Build::Plain => "--sanitizer=none",
+    };
+    cargo_fuzz(&["build", sanitizer], "building the targets")?;
     for name in wanted {
         let start = Instant::now();
         let found = fuzz.join("target/corpus").join(name);
@@ -44,7 +57,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<()> {
             format!("-timeout={INPUT_SECONDS}"),
         ];
         let directories = [&found, &kept].map(|path| path.display().to_string());
-        let mut arguments = vec!["run", name];
+        let mut arguments = vec!["run", sanitizer, name];
         arguments.extend(directories.iter().map(String::as_str));
         arguments.push("--");
         arguments.extend(limits.iter().map(String::as_str));
@@ -135,7 +148,7 @@ mod tests {
 
     #[test]
     fn an_unknown_target_is_refused_by_name() {
-        let error = run(Some("nonsense"), 1).expect_err("no such target");
+        let error = run(Some("nonsense"), 1, Build::Plain).expect_err("no such target");
         assert!(error.to_string().contains("nonsense"));
     }
 }

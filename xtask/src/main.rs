@@ -74,6 +74,9 @@ enum Comparison {
         /// Write the documents from what --json printed into this file, and measure nothing; the picture stays
         #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "rounds"])]
         from: Option<PathBuf>,
+        /// More options of `curt bench latency`, such as --only LOOKUP, for a part of it
+        #[arg(last = true, requires = "json", value_name = "OPTIONS")]
+        more: Vec<String>,
     },
 }
 
@@ -81,13 +84,21 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test { quick, only } => test::run(&test::Scope::new(quick, only)),
         Chore::Tidy => tidy::run(&root()),
-        Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds).map(|()| true),
+        Chore::Fuzz { target, seconds } => {
+            fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized).map(|()| true)
+        }
         Chore::Packages => packages::install().map(|()| true),
         Chore::Compare {
-            what: Comparison::Latency { rounds, json, from },
+            what:
+                Comparison::Latency {
+                    rounds,
+                    json,
+                    from,
+                    more,
+                },
         } => match from {
             Some(file) => compare::write_documents(&root(), &file),
-            None => compare::latency(&root(), rounds, json),
+            None => compare::latency(&root(), rounds, json, &more),
         }
         .map(|()| true),
         Chore::Install {

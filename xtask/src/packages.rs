@@ -5,7 +5,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// Each with what it is for.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 23] = [
+    ("binutils", "readelf, which lists the probes in the program"),
+    (
+        "bpftrace",
+        "attaching to the probes of a running mount and server",
+    ),
     ("dmsetup", "disks that fail, inside the test kernel"),
     ("e2fsprogs", "file systems in images for knfsd"),
     ("fuse3", "fusermount3, for mounts of users other than root"),

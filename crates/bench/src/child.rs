@@ -52,13 +52,18 @@ pub enum ChildError {
     Ended(std::process::ExitStatus),
 }
 
-/// The child's part: replays `workload` below `top` and says so on `out`.
+/// The child's part: replays `workload` below `top`, or so many pages of it, and says so on `out`.
 ///
 /// # Errors
 /// The directory cannot be opened, or `out` be written to.
-pub fn perform(workload: Workload, top: &Path, pause: Duration, out: &mut dyn Write) -> io::Result<Outcome> {
+pub fn perform(
+    workload: Workload,
+    top: &Path,
+    (pause, pages_max): (Duration, usize),
+    out: &mut dyn Write,
+) -> io::Result<Outcome> {
     let (tree, trace) = (workload.tree(), workload.trace());
-    let replay = Replay::new(&trace, &tree, top)?;
+    let replay = Replay::new(&trace, &tree, top)?.pages(pages_max);
     let mut lost = None;
     let outcome = replay.run(pause, |page| {
         if let Err(error) = say(out, &Message::Page(page.clone())) {

@@ -96,6 +96,7 @@ pub struct Replay<'a> {
     unfollowed: Vec<Known<'a>>,
     open: Vec<Option<Open<'a>>>,
     buffer: Vec<u8>,
+    pages_max: usize,
     outcome: Outcome,
 }
 
@@ -129,8 +130,15 @@ impl<'a> Replay<'a> {
             unfollowed: known(false).collect(),
             open: (0..trace.open_ids_count()).map(|_| None).collect(),
             buffer: vec![0; largest as usize],
+            pages_max: usize::MAX,
             outcome: Outcome::default(),
         })
+    }
+
+    /// Ends it after so many pages.
+    #[must_use]
+    pub fn pages(self, pages_max: usize) -> Self {
+        Self { pages_max, ..self }
     }
 
     /// Performs all operations, waiting for `pause` between two pages. `page_done` is told of each page's end.
@@ -153,6 +161,10 @@ impl<'a> Replay<'a> {
             match *operation {
                 Operation::Page => {
                     end_page(&mut self.outcome, page_start, before);
+                    if self.outcome.pages.len() >= self.pages_max {
+                        before = self.outcome.operations;
+                        break;
+                    }
                     if self.outcome.operations > before {
                         std::thread::sleep(pause);
                     }
@@ -354,7 +366,7 @@ mod tests {
                          access a/one ok\nstat a/one/x ENOTDIR\npage\nopen 0 a/two r ok\nread 0 4096\nread 0 4096\nread 0 0\nclose 0\n\
                          open 1 a dir ok\nlist 1\nclose 1\nopen 2 a/link r ok\nread 2 7\n";
 
-    fn outcome(spoil: impl FnOnce(&Path)) -> Outcome {
+    fn outcome(pages_max: usize, spoil: impl FnOnce(&Path)) -> Outcome {
         let top = tempfile::tempdir().unwrap();
         let tree = Tree::parse(TREE.as_bytes()).unwrap();
         let trace = Trace::parse(TRACE.as_bytes()).unwrap();
@@ -362,12 +374,13 @@ mod tests {
         spoil(top.path());
         Replay::new(&trace, &tree, top.path())
             .unwrap()
+            .pages(pages_max)
             .run(Duration::ZERO, |_| ())
     }
 
     #[test]
     fn a_right_tree_gives_no_wrong_result() {
-        let outcome = outcome(|_| ());
+        let outcome = outcome(usize::MAX, |_| ());
         assert_eq!(
             (outcome.wrong, outcome.operations, outcome.bytes),
             (0, 19, 5007),
@@ -381,6 +394,15 @@ mod tests {
                 .map(|page| page.operations)
                 .collect::<Vec<_>>(),
             [8, 11]
+        );
+    }
+
+    #[test]
+    fn a_replay_of_one_page_ends_with_it() {
+        let outcome = outcome(1, |_| ());
+        assert_eq!(
+            (outcome.wrong, outcome.operations, outcome.pages.len()),
+            (0, 8, 1)
         );
     }
 
@@ -416,7 +438,7 @@ mod tests {
             }),
         ];
         for (what, at_least, spoil) in spoils {
-            let outcome = outcome(spoil);
+            let outcome = outcome(usize::MAX, spoil);
             assert!(
                 outcome.wrong >= at_least.min(3),
                 "{what}: {} {:?}",

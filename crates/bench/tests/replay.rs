@@ -14,7 +14,7 @@ use curt_bench::library::{World, replay};
 use curt_bench::trace::Operation;
 use curt_bench::workload::Workload;
 use curt_client::{Behaviour, Caller};
-use curt_policy::{AccessMode, CacheOptions, Users};
+use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
 use curt_trace::ProcedureCalls;
 
 const REQUEST: Duration = Duration::from_micros(200);
@@ -100,9 +100,35 @@ fn nonegnamecache() -> CacheOptions {
     }
 }
 
+/// The same with each name asked for by itself.
+fn off(cache: CacheOptions) -> CacheOptions {
+    CacheOptions {
+        fill: FillMode::Off,
+        ..cache
+    }
+}
+
 #[test]
 fn page_by_default_costs_less_than_linux() {
     let sent = sent(Workload::Page, default());
+    assert!(sent.total() <= 9_000);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 4445),
+            ("LOOKUP", 268),
+            ("ACCESS", 1124),
+            ("READ", 1124),
+            ("READDIRPLUS", 149),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_by_default_costs_less_than_linux_without_dirfill() {
+    let sent = sent(Workload::Page, off(default()));
     assert!(sent.total() <= 9_700);
     assert_eq!(
         list(&sent),
@@ -124,6 +150,23 @@ fn page_with_noaccesscheck_sends_no_access() {
     assert_eq!(
         list(&sent),
         [
+            ("GETATTR", 5556),
+            ("LOOKUP", 233),
+            ("READ", 1124),
+            ("READDIRPLUS", 163),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_with_noaccesscheck_sends_no_access_without_dirfill() {
+    let sent = sent(Workload::Page, off(noaccesscheck()));
+    assert_eq!(sent.value("ACCESS"), 0);
+    assert_eq!(
+        list(&sent),
+        [
             ("GETATTR", 5558),
             ("LOOKUP", 1408),
             ("READ", 1124),
@@ -134,8 +177,26 @@ fn page_with_noaccesscheck_sends_no_access() {
 }
 
 #[test]
-fn page_with_noaccesscheck_and_sloppycto_asks_about_files_when_they_expire() {
+fn page_with_noaccesscheck_and_sloppycto_has_directories_answer_for_their_names() {
     let sent = sent(Workload::Page, noaccesscheck_sloppycto());
+    assert_eq!(sent.value("ACCESS"), 0);
+    assert!(sent.total() <= 1_800);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 60),
+            ("LOOKUP", 233),
+            ("READ", 1124),
+            ("READDIRPLUS", 299),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_without_dirfill_asks_about_files_when_they_expire() {
+    let sent = sent(Workload::Page, off(noaccesscheck_sloppycto()));
     assert_eq!(sent.value("ACCESS"), 0);
     assert!(sent.total() <= 3_750);
     assert_eq!(
@@ -156,6 +217,22 @@ fn page_with_nonegnamecache_asks_for_each_missing_name_again() {
     assert_eq!(
         list(&sent),
         [
+            ("GETATTR", 60),
+            ("LOOKUP", 598),
+            ("READ", 1124),
+            ("READDIRPLUS", 299),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_with_nonegnamecache_asks_for_each_missing_name_again_without_dirfill() {
+    let sent = sent(Workload::Page, off(nonegnamecache()));
+    assert_eq!(
+        list(&sent),
+        [
             ("GETATTR", 1119),
             ("LOOKUP", 1756),
             ("READ", 1124),
@@ -172,6 +249,24 @@ fn build_by_default_costs_less_than_linux() {
     assert_eq!(
         list(&sent),
         [
+            ("GETATTR", 16992),
+            ("LOOKUP", 5),
+            ("ACCESS", 1481),
+            ("READ", 1491),
+            ("READDIRPLUS", 58),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn build_by_default_costs_less_than_linux_without_dirfill() {
+    let sent = sent(Workload::Build, off(default()));
+    assert!(sent.total() <= 24_200);
+    assert_eq!(
+        list(&sent),
+        [
             ("GETATTR", 17133),
             ("LOOKUP", 1174),
             ("ACCESS", 1481),
@@ -184,8 +279,27 @@ fn build_by_default_costs_less_than_linux() {
 }
 
 #[test]
-fn build_with_noaccesscheck_and_sloppycto_looks_each_name_up_once() {
+fn build_with_noaccesscheck_and_sloppycto_looks_hardly_any_name_up() {
     let sent = sent(Workload::Build, noaccesscheck_sloppycto());
+    assert_eq!(sent.value("ACCESS"), 0);
+    assert!(sent.total() <= 1_800);
+    assert!(sent.value("LOOKUP") <= 1_200);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 179),
+            ("LOOKUP", 5),
+            ("READ", 1491),
+            ("READDIRPLUS", 57),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn build_without_dirfill_looks_each_name_up_once() {
+    let sent = sent(Workload::Build, off(noaccesscheck_sloppycto()));
     assert_eq!(sent.value("ACCESS"), 0);
     assert!(sent.total() <= 3_000);
     assert!(sent.value("LOOKUP") <= 1_200);
@@ -205,6 +319,23 @@ fn build_with_noaccesscheck_and_sloppycto_looks_each_name_up_once() {
 #[test]
 fn build_with_nonegnamecache_asks_for_each_missing_name_again() {
     let sent = sent(Workload::Build, nonegnamecache());
+    assert!(sent.total() > 100_000);
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 202),
+            ("LOOKUP", 148294),
+            ("READ", 1491),
+            ("READDIRPLUS", 125),
+            ("FSINFO", 1),
+            ("PATHCONF", 1)
+        ]
+    );
+}
+
+#[test]
+fn build_with_nonegnamecache_asks_for_each_missing_name_again_without_dirfill() {
+    let sent = sent(Workload::Build, off(nonegnamecache()));
     assert!(sent.total() > 100_000);
     assert_eq!(
         list(&sent),

@@ -7,7 +7,8 @@ use curt_policy::{
     attributes::decide_getattr,
 };
 use curt_proto::nfs3::Status;
-use curt_trace::ClientCounter;
+use curt_trace::{Cause, ClientCounter, scope};
+use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 use crate::{
@@ -19,6 +20,18 @@ use crate::{
     inode::{Inode, Landed},
     plan::v3,
 };
+
+/// Whether the attributes of others may be asked for together with one object's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// If they are expected to be wanted.
+    IfWorthIt,
+    /// They would be too old for whoever wants them.
+    Nothing,
+}
+
+/// The number of its procedure (RFC 1813, section 3.3.1).
+const GETATTR: u32 = 1;
 
 impl Client {
     /// The attributes of `id`; from memory where that is allowed.
@@ -56,6 +69,7 @@ impl Client {
                     if round == 0 {
                         self.count(ClientCounter::AttrHit);
                     }
+                    self.note_use(inode);
                     return Ok(Stat { attributes, valid });
                 }
                 GetattrDecision::Revalidate => {
@@ -87,6 +101,16 @@ impl Client {
     /// Asks for attributes, or waits for those that somebody else has asked for. To be followed by another decision: what
     /// came may still be too old for this operation.
     pub(crate) fn revalidate(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        self.revalidate_with(asked, inode, Beside::IfWorthIt)
+    }
+
+    /// The same; `beside` says whether others' attributes may be asked for as well.
+    pub(crate) fn revalidate_with(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        beside: Beside,
+    ) -> Result<(), Errno> {
         let mut departure = match self.flights.join(inode.id()) {
             Ok(flight) => {
                 self.count(ClientCounter::AttrShared);
@@ -103,11 +127,13 @@ impl Client {
         };
         if inode.facts().state.facts().is_none() {
             self.count(ClientCounter::AttrInvalidated);
+            let _why = scope::by_default(Cause::AttributesUnknown);
             return self.ask_attributes(asked, inode);
         }
         self.count(ClientCounter::AttrExpired);
+        let _why = scope::by_default(Cause::AttributesExpired);
         if self
-            .patiently(asked, |asked| self.ask_attributes(asked, inode))?
+            .patiently(asked, |asked| self.ask_again(asked, inode, beside))?
             .is_none()
         {
             departure.landed = Landed::Silent;
@@ -141,8 +167,30 @@ impl Client {
         self.count(ClientCounter::SoftRevalidation);
     }
 
+    /// Asks for attributes that were known, and maybe for those of others in the same directory.
+    fn ask_again(&self, asked: &Asked, inode: &Arc<Inode>, beside: Beside) -> Result<(), Errno> {
+        match beside {
+            Beside::IfWorthIt if self.refresh_home(asked, inode)? => Ok(()),
+            Beside::IfWorthIt | Beside::Nothing => self.ask_attributes(asked, inode),
+        }
+    }
+
     /// Sends GETATTR.
     pub(crate) fn ask_attributes(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let fileid = inode.fileid_for(Event::NfsRevalidateInodeEnter);
+        probe!(NfsRevalidateInodeEnter {
+            fileid,
+            reason: scope::cause(GETATTR).name()
+        });
+        let answer = self.ask_attributes_untold(asked, inode);
+        probe!(NfsRevalidateInodeExit {
+            fileid,
+            error: errno::told(&answer)
+        });
+        answer
+    }
+
+    fn ask_attributes_untold(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
         let answer = v3::getattr(&self.core.wire, asked.asker(), inode.handle()).map_err(errno::of_call)?;
         match answer.outcome {
             Ok(attributes) => {
@@ -223,6 +271,10 @@ impl Client {
     pub(crate) fn ask_access(&self, asked: &Asked, inode: &Inode, why: AskWhy) -> Result<(), Errno> {
         let kind = inode.facts().state.facts().map(|known| known.kind);
         let rights = kind.map_or(Rights::ALL, Rights::worth_asking);
+        let _why = scope::because(match why {
+            AskWhy::ForeignData | AskWhy::ConfirmDenial => Cause::AccessConfirm,
+            AskWhy::Unasked => Cause::Access,
+        });
         let answer = v3::access(&self.core.wire, asked.asker(), inode.handle(), rights.bits())
             .map_err(errno::of_call)?;
         let sent_at = self.core.moment(answer.sent_at);

@@ -29,7 +29,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::{Flights, Inode},
     listing::ListingMemory,
-    meeting::{OpenFiles, Turns},
+    meeting::Turns,
     names::DentryCache,
     patience::Patience,
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
@@ -59,8 +59,6 @@ pub struct Client {
     pub(crate) path_limits: PathLimits,
     pub(crate) space: Mutex<Option<KnownSpace>>,
     pub(crate) silly_names: AtomicU64,
-    /// Open files of this mount: while there are none, no name needs to be known before it is removed.
-    pub(crate) open_files: OpenFiles,
     /// Changes of one name are done one after the other.
     pub(crate) turns: Turns,
     /// The memory of listings.
@@ -71,6 +69,8 @@ pub struct Client {
     pub(crate) patience: Option<Arc<Patience>>,
     /// Requests for attributes that others may wait for.
     pub(crate) flights: Flights,
+    /// Requests for the names of a directory that others may wait for.
+    pub(crate) fills: Flights,
     held: HeldInodes,
 }
 
@@ -136,7 +136,10 @@ impl Client {
         behaviour: &Behaviour,
         environment: &Environment,
     ) -> Result<Self, Errno> {
-        let counters = Arc::new(ClientCounters::default());
+        let counters = Arc::new(ClientCounters {
+            watchers: Arc::clone(wire.watchers()),
+            ..ClientCounters::default()
+        });
         let identities = Identities::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
@@ -184,12 +187,12 @@ impl Client {
             path_limits: root.path_limits,
             space: Mutex::default(),
             silly_names: AtomicU64::new(0),
-            open_files: OpenFiles::default(),
             turns: Turns::default(),
             listing_memory,
             background: Arc::clone(&environment.background),
             patience,
             flights: Flights::default(),
+            fills: Flights::default(),
             held,
             core,
         })
@@ -223,14 +226,8 @@ impl Client {
     /// What was decided and asked so far.
     #[must_use]
     pub fn counters(&self) -> ClientSnapshot {
-        let requests = curt_trace::PROCEDURES.iter().zip(0..).map(|(name, number)| {
-            (
-                (*name).to_owned(),
-                self.core.wire.statistics().of(number).operations,
-            )
-        });
         ClientSnapshot {
-            requests: requests.collect(),
+            requests: self.core.wire.statistics().snapshot().calls(),
             events: self.core.counters.events.snapshot(),
         }
     }
@@ -245,6 +242,12 @@ impl Client {
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         self.core.wire.statistics()
+    }
+
+    /// What it said of paths.
+    #[must_use]
+    pub fn path_limits(&self) -> &PathLimits {
+        &self.path_limits
     }
 
     /// What the server said of itself at mount time.

@@ -5,11 +5,14 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
-use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime};
+use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime, fill::Worth};
 use curt_proto::nfs3::WriteVerifier;
 use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
@@ -37,6 +40,10 @@ pub(crate) struct Core {
     options: RwLock<CacheOptions>,
     server_clocks: Mutex<HashMap<u64, ServerClock>>,
     server_life: Mutex<ServerLife>,
+    /// The server said that it has no READDIRPLUS. Orders nothing.
+    lacks_plus: AtomicBool,
+    /// What asking for names together was worth.
+    fills: Mutex<Worth>,
     time_step: Duration,
 }
 
@@ -77,6 +84,8 @@ impl Core {
             options: RwLock::new(parts.options),
             server_clocks: Mutex::default(),
             server_life: Mutex::default(),
+            lacks_plus: AtomicBool::new(false),
+            fills: Mutex::default(),
             time_step: parts.time_step,
         })
     }
@@ -128,6 +137,28 @@ impl Core {
         received_at: Moment,
     ) {
         self.with_clock(fsid, |clock| clock.learn_from_change(ctime, sent_at, received_at));
+    }
+
+    /// Whether the server has no listings with attributes.
+    pub(crate) fn lacks_plus(&self) -> bool {
+        self.lacks_plus.load(Relaxed)
+    }
+
+    /// The server said that it has none.
+    pub(crate) fn note_lack_of_plus(&self) {
+        if !self.lacks_plus.swap(true, Relaxed) {
+            tracing::info!("the server has no READDIRPLUS: directories are listed without attributes");
+        }
+    }
+
+    /// What asking for names together was worth on this mount.
+    pub(crate) fn fills(&self) -> Worth {
+        *self.fills.lock()
+    }
+
+    /// It was worth this, too.
+    pub(crate) fn learn_fill(&self, learn: impl FnOnce(&mut Worth)) {
+        learn(&mut self.fills.lock());
     }
 
     /// A name was found that was known to be missing under the same stamp.

@@ -57,6 +57,11 @@ pub fn of_call(error: CallError) -> Errno {
     }
 }
 
+/// As an event tells it: 0, or the negative errno.
+pub(crate) fn told<T>(answer: &Result<T, Errno>) -> i32 {
+    answer.as_ref().err().map_or(0, |errno| -errno.raw_os_error())
+}
+
 /// The error number of data that could not be moved.
 #[must_use]
 pub fn of_data(error: DataError) -> Errno {

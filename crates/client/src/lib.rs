@@ -44,6 +44,7 @@ pub mod errno;
 mod held;
 mod identity;
 mod inode;
+mod known_names;
 mod listing;
 mod lookup;
 mod meeting;

@@ -9,7 +9,8 @@ use curt_policy::{
     names::{self, Entry as Known, Found as Said, Learned, LookupWhy, Wanted, decide_lookup},
 };
 use curt_proto::nfs3::Status;
-use curt_trace::ClientCounter;
+use curt_trace::{Cause, ClientCounter, scope};
+use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     client::{Asked, Client},
     errno,
     identity::{Caller, InodeId},
-    inode::Inode,
+    inode::{Inode, Use},
     names::Kept,
     plan::v3,
 };
@@ -29,9 +30,18 @@ pub(crate) enum Resolved {
     Missing(Option<NameLabel>),
 }
 
+/// Where a kept answer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The name itself is kept.
+    Name,
+    /// All names of the directory are, and it is not among them.
+    Listing,
+}
+
 /// What a look-up is to do next.
 enum Step {
-    Serve(Resolved),
+    Serve(Resolved, Source),
     Revalidate,
     AskAccess(curt_policy::AskWhy),
     Deny,
@@ -126,9 +136,13 @@ impl Client {
             return Ok(Resolved::Object(Arc::clone(directory), None));
         }
         let mut why = None;
+        let mut was_filled = false;
         for _ in asked.rounds() {
             match self.next_step(asked, directory, name) {
-                Step::Serve(resolved) => {
+                Step::Serve(resolved, source) => {
+                    if let (Source::Listing, Resolved::Missing(Some(label))) = (source, &resolved) {
+                        self.note_absence(directory, name, *label);
+                    }
                     self.count_allowed(asked, directory, Rights::LOOKUP, why);
                     return Ok(resolved);
                 }
@@ -138,7 +152,16 @@ impl Client {
                 }
                 Step::Revalidate => {
                     self.count(ClientCounter::DirGetattrForName);
-                    self.revalidate(asked, directory)?;
+                    let _why = scope::because(Cause::NameCheck);
+                    let fileid = directory.fileid_for(Event::NfsLookupRevalidateEnter);
+                    probe!(NfsLookupRevalidateEnter { dir: fileid, name });
+                    let answer = self.revalidate(asked, directory);
+                    probe!(NfsLookupRevalidateExit {
+                        dir: fileid,
+                        name,
+                        error: errno::told(&answer)
+                    });
+                    answer?;
                 }
                 Step::AskAccess(reason) => {
                     self.ask_access(asked, directory, reason)?;
@@ -148,8 +171,17 @@ impl Client {
                     if former.is_none() && self.ask_for_attributes(asked, directory, name) {
                         continue;
                     }
+                    // While the server may be silent, what was known may have to do.
+                    let can_fill = !was_filled && (former.is_none() || self.patience.is_none());
+                    was_filled = true;
+                    if can_fill && self.fill(asked, directory, name)? {
+                        continue;
+                    }
                     self.count_lookup(reason, former.as_ref());
-                    return self.ask_known_name(asked, directory, name, (reason, former));
+                    let _why = former.is_some().then(|| scope::because(Cause::NameAgain));
+                    let resolved = self.ask_known_name(asked, directory, name, (reason, former))?;
+                    self.compare_with_listing(directory, name, reason, &resolved);
+                    return Ok(resolved);
                 }
             }
         }
@@ -174,62 +206,28 @@ impl Client {
         Ok(())
     }
 
-    /// What is kept of `name`.
-    fn kept(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
-        if name == b".." {
-            let facts = directory.facts();
-            let crate::inode::Kept::Directory(kept) = &facts.kept else {
-                return None;
-            };
-            let (parent, label) = kept.parent.as_ref()?;
-            return Some(Kept {
-                child: Some(parent.upgrade()?),
-                label: *label,
-            });
-        }
-        let kept = self.names.find(directory.id(), name)?;
-        if kept.child.as_ref().is_some_and(|child| child.facts().stale) {
-            // The server said that this object is gone; its name may lead to another one by now.
-            self.count(ClientCounter::StaleRetry);
-            self.names.forget(directory.id(), name);
-            return None;
-        }
-        Some(kept)
-    }
-
     fn next_step(&self, asked: &Asked, directory: &Inode, name: &[u8]) -> Step {
         let kept = self.kept(directory, name);
-        let options = self.core.options();
-        let clock = self.core.server_clock(directory.fsid().unwrap_or(0));
-        let decision = {
-            let wanted = Wanted {
-                began: asked.began,
-                now: self.core.now(),
-            };
-            let facts = directory.facts();
-            let mut view = match &kept {
-                Some(kept) => {
-                    let known = if kept.child.is_some() {
-                        Known::Positive
-                    } else {
-                        Known::Negative
-                    };
-                    NameView::of((known, kept.label), &facts.state, &clock, wanted, &options)
-                }
-                None => NameView::absent(&facts.state, wanted, &options),
-            };
-            view.directory = facts.freshness(asked, wanted.now, &options);
-            decide_lookup(&view, NameIntent::Use, &options)
-        };
+        let decision = self.decide_name(asked, directory, kept.as_ref());
+        let (mut decision, mut kept, mut source) = (decision, kept, Source::Name);
+        if let NameDecision::Lookup(_) = decision
+            && let Some(absence) = self.absence(directory, name)
+        {
+            match self.decide_name(asked, directory, Some(&absence)) {
+                NameDecision::Lookup(why) => decision = NameDecision::Lookup(why),
+                better => (decision, kept, source) = (better, Some(absence), Source::Listing),
+            }
+        }
         let may_search = || self.access_decision(asked, directory, Rights::LOOKUP, false);
         match (decision, kept) {
             (NameDecision::ServePositive | NameDecision::ServeNegative, Some(kept)) => match may_search() {
                 AccessDecision::Allow => {
-                    self.count_hit(name, kept.child.is_some());
-                    Step::Serve(match kept.child {
+                    self.note_hit(directory, name, &kept);
+                    let resolved = match kept.child {
                         Some(child) => Resolved::Object(child, Some(kept.label)),
                         None => Resolved::Missing(Some(kept.label)),
-                    })
+                    };
+                    Step::Serve(resolved, source)
                 }
                 AccessDecision::Deny => Step::Deny,
                 AccessDecision::Revalidate => Step::Revalidate,
@@ -249,12 +247,41 @@ impl Client {
         }
     }
 
-    fn count_hit(&self, name: &[u8], is_present: bool) {
-        self.count(match (name, is_present) {
+    fn decide_name(&self, asked: &Asked, directory: &Inode, kept: Option<&Kept>) -> NameDecision {
+        let options = self.core.options();
+        let clock = self.core.server_clock(directory.fsid().unwrap_or(0));
+        let wanted = Wanted {
+            began: asked.began,
+            now: self.core.now(),
+        };
+        let facts = directory.facts();
+        let mut view = match kept {
+            Some(kept) => {
+                let known = if kept.child.is_some() {
+                    Known::Positive
+                } else {
+                    Known::Negative
+                };
+                NameView::of((known, kept.label), &facts.state, &clock, wanted, &options)
+            }
+            None => NameView::absent(&facts.state, wanted, &options),
+        };
+        view.directory = facts.freshness(asked, wanted.now, &options);
+        decide_lookup(&view, NameIntent::Use, &options)
+    }
+
+    fn note_hit(&self, directory: &Inode, name: &[u8], kept: &Kept) {
+        self.count(match (name, &kept.child) {
             (b"..", _) => ClientCounter::DotdotHit,
-            (_, true) => ClientCounter::PosHit,
-            (_, false) => ClientCounter::NegHit,
+            (_, Some(_)) => ClientCounter::PosHit,
+            (_, None) => ClientCounter::NegHit,
         });
+        if let Some(child) = &kept.child
+            && self.note_use(child) == Use::First
+            && self.note_spared(directory)
+        {
+            self.count(ClientCounter::DirFillUsed);
+        }
     }
 
     fn count_lookup(&self, why: LookupWhy, former: Option<&Kept>) {
@@ -330,7 +357,7 @@ impl Client {
             Ok(found) => {
                 directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
                 let inode = self.core.registry.inode(&self.core, &found.handle);
-                inode.facts().stale = false;
+                inode.found();
                 match &found.attributes {
                     Some(attributes) => {
                         let _ = inode.absorb(attributes, sent_at);
@@ -338,6 +365,7 @@ impl Client {
                     None => self.ask_attributes(asked, &inode)?,
                 }
                 let label = self.learn(&learning, Some(&inode));
+                self.note_use(&inode);
                 self.note_false_negative(directory, former.as_ref(), label);
                 Ok(Resolved::Object(inode, label))
             }
@@ -372,78 +400,6 @@ impl Client {
             self.count(ClientCounter::NegRejectRace);
         }
         self.keep_learned(directory, name, child, learned)
-    }
-
-    /// Does what policy says about a name that was learned.
-    pub(crate) fn keep_learned(
-        &self,
-        directory: &Arc<Inode>,
-        name: &[u8],
-        child: Option<&Arc<Inode>>,
-        learned: Learned,
-    ) -> Option<NameLabel> {
-        let label = match learned {
-            Learned::Positive(label) | Learned::Negative(label) => label,
-            Learned::Drop => {
-                self.forget_name(directory, name);
-                return None;
-            }
-            Learned::Leave => return None,
-        };
-        if name == b".." {
-            directory.facts().kept.directory().parent = child.map(|parent| (Arc::downgrade(parent), label));
-            return Some(label);
-        }
-        if let Some(child) = child {
-            self.learn_parent(directory, child, label.sent_at);
-        }
-        self.names.keep(
-            directory.id(),
-            name,
-            Kept {
-                child: child.map(Arc::clone),
-                label,
-            },
-        );
-        Some(label)
-    }
-
-    /// Forgets what is kept of `name`.
-    pub(crate) fn forget_name(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
-        if name == b".." {
-            if let crate::inode::Kept::Directory(kept) = &mut directory.facts().kept {
-                kept.parent = None;
-            }
-            return None;
-        }
-        self.names.forget(directory.id(), name)
-    }
-
-    /// A directory that was found below `directory` leads back to it by `..`.
-    fn learn_parent(&self, directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
-        if Arc::ptr_eq(directory, child) || Arc::ptr_eq(child, &self.root) {
-            return;
-        }
-        let mut facts = child.facts();
-        let is_directory = facts
-            .state
-            .facts()
-            .is_some_and(|known| known.kind == curt_policy::ObjectKind::Directory);
-        if let (true, Some(epoch)) = (is_directory, facts.contents()) {
-            let label = NameLabel { epoch, sent_at };
-            facts.kept.directory().parent = Some((Arc::downgrade(directory), label));
-        }
-    }
-
-    /// A name that was missing under the very stamp under which it is there: the server's clock is coarser than believed.
-    fn note_false_negative(&self, directory: &Inode, former: Option<&Kept>, label: Option<NameLabel>) {
-        let was_missing = former
-            .filter(|kept| kept.child.is_none())
-            .map(|kept| kept.label.epoch);
-        if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
-            self.count(ClientCounter::NegFalse);
-            self.core.proven_coarse(directory.fsid().unwrap_or(0));
-        }
     }
 }
 

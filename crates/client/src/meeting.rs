@@ -7,8 +7,8 @@
 //! is what it knows of the name.
 //!
 //! Invariants: no opening begins while a removal of its file is under way, and no removal while the file is open or being
-//! opened; all guards give back what they count when they are dropped; nobody waits for an opening, and whoever waits for a
-//! removal or a turn holds no removal.
+//! opened; an opening waits for removals of its own file alone, however long the server is silent; all guards give back what
+//! they count when they are dropped; nobody waits for an opening, and whoever waits for a removal or a turn holds no removal.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -23,56 +23,8 @@ use rustix::io::Errno;
 use crate::{
     client::{Asked, Client},
     identity::InodeId,
-    inode::{Flight, Inode, Kept, Landed, OpenState, Removals, SillyName},
+    inode::{Flight, Inode, Kept, Landed, OpenState, SillyName},
 };
-
-/// The files of a mount that are open or being opened, and removals that do not know what they remove: those begin only while
-/// no file is open.
-#[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<Openness>);
-
-#[derive(Debug, Default)]
-struct Openness {
-    files: usize,
-    removals: Removals,
-}
-
-impl OpenFiles {
-    /// One more; gives the removals to be waited for that may be of any file.
-    fn add(&self) -> Option<Arc<Flight>> {
-        let mut openness = self.0.lock();
-        openness.files += 1;
-        openness.removals.under_way()
-    }
-
-    /// One less.
-    pub(crate) fn remove(&self) {
-        let mut openness = self.0.lock();
-        openness.files = openness.files.saturating_sub(1);
-    }
-
-    /// Begins the removal of whatever a name leads to, unless that may be open.
-    pub(crate) fn begin_removal(&self) -> Option<UnknownRemoval<'_>> {
-        let mut openness = self.0.lock();
-        if openness.files > 0 {
-            return None;
-        }
-        openness.removals.begin();
-        Some(UnknownRemoval(self))
-    }
-}
-
-/// The removal of nobody knows which file. Dropping it ends it.
-#[must_use]
-#[derive(Debug)]
-pub(crate) struct UnknownRemoval<'a>(&'a OpenFiles);
-
-impl Drop for UnknownRemoval<'_> {
-    fn drop(&mut self) {
-        let ended = self.0.0.lock().removals.end();
-        end(ended);
-    }
-}
 
 /// The removal of a name of a file that nobody here has open. Dropping it ends it.
 #[must_use]
@@ -137,29 +89,22 @@ pub(crate) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// Counts an opening of `inode`, after the end of those removals that may be its. It may be gone then.
+    /// Counts an opening of `inode`, after the end of its removals. It may be gone then.
     ///
     /// # Errors
     /// EINTR.
     pub(crate) fn begin(client: &'a Client, asked: &Asked, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
-        let unknown = client.open_files.add();
-        let mut opening = Self {
+        let is_counted = count_opening(inode, &asked.interrupt)?;
+        Ok(Self {
             client,
             inode,
-            is_counted: false,
+            is_counted,
             is_granted: false,
-        };
-        if let Some(removals) = unknown {
-            wait(&removals, &asked.interrupt)?;
-        }
-        opening.is_counted = count_opening(inode, &asked.interrupt)?;
-        Ok(opening)
+        })
     }
 
     /// Counts an opening of what this mount has just made, in the turn of its name.
     pub(crate) fn of_new(client: &'a Client, inode: &'a Arc<Inode>) -> Self {
-        // A removal of an unknown file began when nothing was open, so it has a name of its own.
-        let _ = client.open_files.add();
         inode.facts().kept.file().opening += 1;
         Self {
             client,
@@ -192,7 +137,6 @@ impl Drop for Opening<'_> {
         if self.is_granted {
             return;
         }
-        self.client.open_files.remove();
         let silly = match &mut self.inode.facts().kept {
             Kept::File(file) if self.is_counted => {
                 file.opening = file.opening.saturating_sub(1);

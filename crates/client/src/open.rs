@@ -15,14 +15,15 @@ use curt_policy::{
     data::{DataLabel, Pages, decide_pages, decide_written_pages},
     open::{OpenServed, decide_open},
 };
-use curt_trace::ClientCounter;
+use curt_trace::{Cause, ClientCounter, scope};
 use rustix::io::Errno;
 
 use crate::{
     api::{DataState, OpenFlags, Opened},
+    asking::Beside,
     client::{Asked, Client},
     credentials::Identity,
-    data::{DataError, DataOwner, OpenData, OpenMode, Position, ReadBytes},
+    data::{DataError, DataOwner, OpenData, OpenMode, Position, ReadBytes, ReadTarget},
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
@@ -167,6 +168,7 @@ impl Client {
             match self.open_decision(asked, inode, intent) {
                 OpenDecision::Serve(served) => {
                     self.count_allowed(asked, inode, intent.needs(), why);
+                    self.note_use(inode);
                     match served {
                         OpenServed::Confirmed => {}
                         OpenServed::WithoutCloseToOpen => self.count(ClientCounter::OpenNocto),
@@ -176,7 +178,16 @@ impl Client {
                 }
                 OpenDecision::Revalidate => {
                     self.count(ClientCounter::OpenCtoGetattr);
-                    self.revalidate(asked, inode)?;
+                    let _why = scope::because(Cause::OpenCheck);
+                    // Without sloppycto or nocto nobody's open is served from what this one asked for.
+                    let options = self.core.options();
+                    let is_strict = options.close_to_open && options.sloppy_window().is_zero();
+                    let beside = if is_strict {
+                        Beside::Nothing
+                    } else {
+                        Beside::IfWorthIt
+                    };
+                    self.revalidate_with(asked, inode, beside)?;
                 }
                 OpenDecision::Ask(reason) => {
                     self.ask_access(asked, inode, reason)?;
@@ -278,6 +289,32 @@ impl Client {
         offset: u64,
         count: usize,
     ) -> Result<ReadBytes, Errno> {
+        let asked = self.begin_read(caller, file)?;
+        let plane = &self.core.plane;
+        let result = plane.read(&file.owner, &file.data, offset, count, &asked.interrupt);
+        result.map_err(|error| self.read_error(&asked, file, error))
+    }
+
+    /// As [`Client::read`], but has `target` given the bytes, perhaps on another thread. Those of large files may go there as
+    /// they are received, and are kept nowhere else.
+    ///
+    /// # Errors
+    /// As [`Client::read`]; the target may have been given the bytes of a read that ended with EINTR.
+    pub fn read_to(
+        &self,
+        caller: &Caller,
+        file: &OpenFile,
+        (offset, count): (u64, usize),
+        target: &Arc<dyn ReadTarget>,
+    ) -> Result<(), Errno> {
+        let asked = self.begin_read(caller, file)?;
+        let plane = &self.core.plane;
+        let range = (offset, count);
+        let result = plane.read_to(&file.owner, &file.data, range, &asked.interrupt, target);
+        result.map_err(|error| self.read_error(&asked, file, error))
+    }
+
+    fn begin_read(&self, caller: &Caller, file: &OpenFile) -> Result<Asked, Errno> {
         if !(file.flags.read || file.flags.execute || file.flags.write) {
             return Err(Errno::BADF);
         }
@@ -285,19 +322,17 @@ impl Client {
         if !file.flags.direct {
             self.refresh_for_read(&asked, &file.inode)?;
         }
-        let result = self
-            .core
-            .plane
-            .read(&file.owner, &file.data, offset, count, &asked.interrupt);
-        result.map_err(|error| {
-            if let DataError::Status(status) = error {
-                // It was asked in the opener's name.
-                let identity = Arc::clone(&file.identity);
-                let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
-                self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
-            }
-            self.data_error(&file.inode, error)
-        })
+        Ok(asked)
+    }
+
+    fn read_error(&self, asked: &Asked, file: &OpenFile, error: DataError) -> Errno {
+        if let DataError::Status(status) = error {
+            // It was asked in the opener's name.
+            let identity = Arc::clone(&file.identity);
+            let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
+            self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
+        }
+        self.data_error(&file.inode, error)
     }
 
     /// Cached data of a file that stays open are believed as long as its attributes are.
@@ -425,7 +460,6 @@ impl Client {
             }
             state.take_abandoned()
         };
-        self.open_files.remove();
         if let Some(silly) = silly {
             self.remove_abandoned(&file.inode, &silly);
         }

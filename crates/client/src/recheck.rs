@@ -4,6 +4,7 @@
 //! kernel that reads from its own pages cannot tell us to, so it is done for each open file as its attributes expire.
 
 use curt_rpc::client::Interrupt;
+use curt_trace::{Cause, scope};
 use rustix::io::Errno;
 
 use crate::{
@@ -34,6 +35,8 @@ impl Client {
         if !has_copies || inode.facts().can_be_served(&asked, asked.began, &options) {
             return Ok(false);
         }
+        let _about = scope::about(inode.id().0);
+        let _why = scope::because(Cause::Recheck);
         self.revalidate(&asked, inode)?;
         Ok(true)
     }

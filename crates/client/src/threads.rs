@@ -12,6 +12,7 @@ use std::{
 };
 
 use curt_rpc::client::Interrupt;
+use curt_trace::scope;
 use parking_lot::{Condvar, Mutex};
 
 use crate::environment::{Background, Clock, Task};
@@ -74,10 +75,11 @@ impl Threads {
 
 impl Background for Threads {
     fn spawn(&self, task: Task) {
-        Shared::spawn(&self.shared, task);
+        Shared::spawn(&self.shared, scope::carried(task));
     }
 
     fn spawn_after(&self, delay: Duration, task: Task) {
+        let task = scope::carried(task);
         let mut work = self.shared.work.lock();
         work.timers_set += 1;
         let due = (Instant::now() + delay, work.timers_set);

@@ -11,7 +11,7 @@ use std::{
 
 use curt_client::{
     errno,
-    plan::{Asker, Stability, Wire, v3},
+    plan::{Asker, OperationFigure, Stability, Wire, v3},
     threads::SystemClock,
 };
 use curt_proto::nfs3::FileHandle;
@@ -114,6 +114,6 @@ fn soft_mounts_give_up_with_the_error_they_were_told() {
         };
         let error = v3::getattr(&silent.wire, asker, &FileHandle::new(b"file").unwrap()).unwrap_err();
         assert_eq!(errno::of_call(error), expected);
-        assert_eq!(silent.wire.statistics().of(1).timeouts, 1);
+        assert_eq!(silent.wire.statistics().value(1, OperationFigure::Timeouts), 1);
     }
 }

@@ -13,7 +13,7 @@ use curt_client::{
     caller::Security,
     plan::{PathLimits, ServerLimits, Wire},
 };
-use curt_policy::{AccessMode, CacheOptions, Interval};
+use curt_policy::{AccessMode, CacheOptions, FillMode, Interval};
 use curt_proto::nfs3::{FileHandle, Procedure};
 use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
 
@@ -120,6 +120,7 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     let cache = CacheOptions {
         access: AccessMode::Server,
         files: forever,
+        fill: FillMode::Off,
         ..CacheOptions::default()
     };
     let behaviour = Behaviour {

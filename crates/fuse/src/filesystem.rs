@@ -207,13 +207,13 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Reads, and has `reply` send what was read, at most once. Less than wanted means the end of the file.
+    /// Reads, and has `reply` send what was read, at most once, here or on another thread before this returns. Less than wanted means the end of the file.
     fn read(
         &self,
         context: &Context<'_, Self::Interruption>,
         node: NodeId,
         read: &Read,
-        reply: &mut ReadReply<'_>,
+        reply: &ReadReply,
     ) -> Result<(), Errno>;
 
     /// Writes; returns how much was taken.

@@ -29,6 +29,7 @@ pub struct Listing<'a> {
     buffer: &'a mut [u8],
     used: usize,
     plus: bool,
+    promises: bool,
 }
 
 impl<'a> Listing<'a> {
@@ -37,6 +38,7 @@ impl<'a> Listing<'a> {
             buffer,
             used: 0,
             plus,
+            promises: true,
         }
     }
 
@@ -52,6 +54,25 @@ impl<'a> Listing<'a> {
         self.used == 0
     }
 
+    /// From now on nothing that is told is promised for any time.
+    pub fn promise_nothing(&mut self) {
+        self.promises = false;
+    }
+
+    /// The names that were taken.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        let front = if self.plus { ENTRY_BYTES } else { 0 };
+        let mut rest = self.buffer.get(..self.used).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let dirent = rest.get(front..)?;
+            let length = dirent.get(16..20)?.try_into().ok().map(u32::from_ne_bytes)?;
+            let end = DIRENT_BYTES.checked_add(usize::try_from(length).ok()?)?;
+            let name = dirent.get(DIRENT_BYTES..end)?;
+            rest = rest.get((front + end).next_multiple_of(8)..).unwrap_or_default();
+            Some(name)
+        })
+    }
+
     /// Adds a name, with what it leads to where that is known and [`Listing::is_plus`]; an entry that is taken counts as a
     /// look-up. `.` and `..` never have one. False: there is no room, the name was not taken.
     #[must_use]
@@ -65,6 +86,14 @@ impl<'a> Listing<'a> {
         let (head, dirent) = place.split_at_mut(front);
         if self.plus {
             // Node 0 says here that nothing is known of the object.
+            let unpromised;
+            let entry = match entry {
+                Some(entry) if !self.promises => {
+                    unpromised = entry.unpromised();
+                    Some(&unpromised)
+                }
+                entry => entry,
+            };
             head.copy_from_slice(&entry.map_or([0; ENTRY_BYTES], entry_bytes));
         }
         let Ok(length) = u32::try_from(name.name.len()) else {
@@ -90,6 +119,35 @@ impl<'a> Listing<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_that_were_taken_can_be_read_again_and_are_promised_for_no_time() {
+        let names: [&[u8]; 3] = [b"a", b"longer name", b"12345678"];
+        let entry = Entry {
+            node: crate::NodeId(7),
+            entry_valid: std::time::Duration::from_secs(9),
+            attributes_valid: std::time::Duration::from_secs(9),
+            ..Entry::missing(std::time::Duration::ZERO)
+        };
+        for plus in [false, true] {
+            let (mut one, mut other) = (vec![0; 4096], vec![0; 4096]);
+            for (buffer, entry) in [(&mut one, entry), (&mut other, entry.unpromised())] {
+                let mut listing = Listing::new(buffer, plus);
+                listing.promise_nothing();
+                for name in names {
+                    let name = Name {
+                        name,
+                        inode: 9,
+                        next: 1,
+                        mode: 0o100_644,
+                    };
+                    assert!(listing.push(&name, Some(&entry)));
+                }
+                assert_eq!(listing.names().collect::<Vec<_>>(), names);
+            }
+            assert_eq!(one, other);
+        }
+    }
 
     #[test]
     fn names_are_taken_whole_or_not_at_all() {

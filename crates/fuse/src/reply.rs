@@ -2,46 +2,64 @@
 //!
 //! Owns the sending of data from where they lie: header and pieces go out in one writev(2), nothing is copied on the way.
 
-use std::{fmt, io::IoSlice, os::fd::OwnedFd};
+use std::{
+    fmt,
+    io::IoSlice,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
 
 use rustix::io::Errno;
 
-use crate::abi::encode;
+use crate::abi::{REPLY_HEADER_BYTES, encode};
 
 /// Pieces of one reply at most (the kernel's UIO_MAXIOV is 1024; the header takes one).
 const PIECES_MAX: usize = 1023;
 
-/// Sends the data of a READ.
-pub struct ReadReply<'a> {
-    device: &'a OwnedFd,
+/// Sends the data of a READ, from whatever thread has them. Clones send the same reply.
+#[derive(Clone)]
+pub struct ReadReply {
+    device: Arc<OwnedFd>,
     unique: u64,
     size: u32,
-    sent: Option<Result<usize, Errno>>,
+    state: Arc<State>,
 }
 
-impl fmt::Debug for ReadReply<'_> {
+/// How far a reply is. Neither orders anything: it is the kernel that is told.
+#[derive(Debug, Default)]
+struct State {
+    /// Somebody sends it, or has.
+    begun: AtomicBool,
+    /// The bytes of data that the kernel took.
+    bytes: AtomicUsize,
+}
+
+impl fmt::Debug for ReadReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadReply")
             .field("size", &self.size)
-            .field("sent", &self.sent)
+            .field("state", &self.state)
             .finish_non_exhaustive()
     }
 }
 
-impl<'a> ReadReply<'a> {
-    pub(crate) fn new(device: &'a OwnedFd, unique: u64, size: u32) -> Self {
+impl ReadReply {
+    pub(crate) fn new(device: Arc<OwnedFd>, unique: u64, size: u32) -> Self {
         Self {
             device,
             unique,
             size,
-            sent: None,
+            state: Arc::default(),
         }
     }
 
     /// Sends `pieces`, one behind the other: all of them together are what was read. What exceeds the size that was asked for
     /// is left out; more than 1,023 pieces are first made one. A second call does nothing.
-    pub fn send<'p>(&mut self, pieces: impl IntoIterator<Item = &'p [u8]>) {
-        if self.sent.is_some() {
+    pub fn send<'p>(&self, pieces: impl IntoIterator<Item = &'p [u8]>) {
+        if self.state.begun.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut room = usize::try_from(self.size).unwrap_or(usize::MAX);
@@ -54,16 +72,26 @@ impl<'a> ReadReply<'a> {
             })
             .filter(|piece| !piece.is_empty())
             .collect();
-        self.sent = Some(match pieces.as_slice() {
-            [] => send_data(self.device, self.unique, &[]),
-            [piece] => send_data(self.device, self.unique, piece),
-            many if many.len() > PIECES_MAX => send_data(self.device, self.unique, &many.concat()),
-            many => send_pieces(self.device, self.unique, many),
-        });
+        let (device, unique) = (&self.device, self.unique);
+        let sent = match pieces.as_slice() {
+            [] => send_data(device, unique, &[]),
+            [piece] => send_data(device, unique, piece),
+            many if many.len() > PIECES_MAX => send_data(device, unique, &many.concat()),
+            many => send_pieces(device, unique, many),
+        };
+        let bytes = sent.map_or(0, |whole| whole.saturating_sub(REPLY_HEADER_BYTES));
+        self.state.bytes.store(bytes, Ordering::Relaxed);
+        settle(device, unique, "READ", sent);
     }
 
-    pub(crate) fn into_sent(self) -> Option<Result<usize, Errno>> {
-        self.sent
+    /// How many bytes of data were sent; 0 if none were yet, or the kernel did not take them.
+    #[must_use]
+    pub fn sent_bytes(&self) -> usize {
+        self.state.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        self.state.begun.load(Ordering::Relaxed)
     }
 }
 
@@ -81,6 +109,18 @@ fn send_pieces(device: &OwnedFd, unique: u64, pieces: &[&[u8]]) -> Result<usize,
     rustix::io::writev(device, &message)
 }
 
+/// Sees to it that a request is answered if its reply was not taken.
+pub(crate) fn settle(device: &OwnedFd, unique: u64, name: &str, sent: Result<usize, Errno>) {
+    match sent {
+        // ENOENT, ENODEV: the connection was aborted meanwhile.
+        Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+        Err(errno) => {
+            tracing::warn!("the kernel did not take the reply to {name} and is told EIO: {errno}");
+            send_error(device, unique, Errno::IO);
+        }
+    }
+}
+
 /// Answers a request with an error. That it cannot be sent means that nobody waits for it.
 pub(crate) fn send_error(device: &OwnedFd, unique: u64, errno: Errno) {
     let _ = rustix::io::write(device, &encode::header(0, errno.raw_os_error(), unique));
@@ -94,12 +134,11 @@ mod tests {
 
     fn sent(size: u32, pieces: &[&[u8]]) -> Vec<u8> {
         let (mut reader, writer) = pipe().expect("a pipe");
-        let device = OwnedFd::from(writer);
-        let mut reply = ReadReply::new(&device, 7, size);
+        let reply = ReadReply::new(Arc::new(OwnedFd::from(writer)), 7, size);
         reply.send(pieces.iter().copied());
-        reply.send([&b"again"[..]]);
-        assert!(matches!(reply.into_sent(), Some(Ok(_))));
-        drop(device);
+        reply.clone().send([&b"again"[..]]);
+        assert!(reply.is_sent());
+        drop(reply);
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).expect("a pipe");
         let length = u32::try_from(bytes.len()).expect("short");

@@ -86,6 +86,16 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The same, promised for no time.
+    #[must_use]
+    pub const fn unpromised(self) -> Self {
+        Self {
+            entry_valid: Duration::ZERO,
+            attributes_valid: Duration::ZERO,
+            ..self
+        }
+    }
+
     /// A name that is missing, which may be believed for `entry_valid`.
     #[must_use]
     pub fn missing(entry_valid: Duration) -> Self {

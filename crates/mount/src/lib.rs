@@ -3,5 +3,6 @@
 pub mod bridge;
 pub mod control;
 pub mod daemon;
+pub mod explain;
 pub mod helper;
 pub mod options;

@@ -7,7 +7,8 @@
 //! Invariant: what is served was true at the server at some moment after the last point at which the options in force
 //! demand that it be true; each module says which point that is. SEMANTICS.md says the same in a user's words.
 //!
-//! Must not know: bytes, procedures, FUSE requests, errno values.
+//! Must not know: bytes, procedures, FUSE requests, errno values. [`linux`] is apart: the rules of another client, which ours are laid
+//! beside; it has a table of its own and speaks of procedures.
 //!
 //! How a caller goes about it: build the view from the state it holds, decide, and while the decision is to ask, send that
 //! request (holding no lock), absorb the reply, and decide again. A reply to a request sent after the operation began makes
@@ -17,9 +18,12 @@
 
 pub mod access;
 pub mod attributes;
+pub mod complete;
 pub mod data;
 pub mod facts;
+pub mod fill;
 pub mod kernel;
+pub mod linux;
 pub mod listing;
 pub mod names;
 pub mod open;
@@ -32,6 +36,8 @@ pub use attributes::{Absorbed, AttributeState, Freshness, Mutation, Report, Tick
 pub use facts::{Before, Epoch, Facts, ObjectKind, ServerTime, Stamp};
 pub use names::{NameDecision, NameIntent, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
-pub use options::{AccessMode, CacheOptions, Interval, ListingMode, LookupCache, PlusMode, RacyGuard, Users};
+pub use options::{
+    AccessMode, CacheOptions, FillMode, Interval, ListingMode, LookupCache, PlusMode, RacyGuard, Users,
+};
 pub use server_clock::ServerClock;
 pub use time::Moment;

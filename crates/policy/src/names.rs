@@ -136,6 +136,14 @@ pub const fn lifetime(entry: Entry, options: &CacheOptions) -> Duration {
     }
 }
 
+impl CacheOptions {
+    /// Whether missing names are believed at all.
+    #[must_use]
+    pub const fn keeps_missing_names(&self) -> bool {
+        !lifetime(Entry::Negative, self).is_zero()
+    }
+}
+
 fn solidity(
     label: NameLabel,
     directory: &AttributeState,

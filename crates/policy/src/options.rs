@@ -67,6 +67,17 @@ pub enum ListingMode {
     Restart,
 }
 
+/// Whether a directory may answer for its names (`dirfill=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FillMode {
+    /// `auto`: names and attributes that are wanted may be asked for with those beside them, and a directory whose names are all
+    /// known answers for those that it does not have.
+    Auto,
+    /// `off`: each name, present or missing, and the attributes of each object are asked for by themselves, but for what listings
+    /// bring.
+    Off,
+}
+
 /// Whose requests the kernel lets through to this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Users {
@@ -103,6 +114,8 @@ pub struct CacheOptions {
     pub plus: PlusMode,
     /// `readdir=`.
     pub listing: ListingMode,
+    /// `dirfill=`.
+    pub fill: FillMode,
     /// Whether more than one user's requests arrive.
     pub users: Users,
 }
@@ -158,6 +171,7 @@ impl Default for CacheOptions {
             racy_guard: RacyGuard::Auto,
             plus: PlusMode::Auto,
             listing: ListingMode::GoOn,
+            fill: FillMode::Auto,
             users: Users::One,
         }
     }

@@ -4,8 +4,11 @@
 use std::sync::Arc;
 
 use curt_proto::{mount3, nfs3};
+use curt_rpc::auth::Auth;
 use curt_rpc::message::{Call, Versions};
 use curt_rpc::server::{CallFailure, Context, Service};
+use curt_trace::events::{Short, procedure_name};
+use curt_trace::probe;
 use curt_trace::stages::{self, StageTimes};
 use curt_trace::{ServerCounter, ServerCounters};
 use curt_vfs::FileCacheCounters;
@@ -109,7 +112,13 @@ impl NfsService {
     /// # Errors
     /// [`SetupError`].
     pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<Difference, SetupError> {
-        let difference = self.exports.replace(&self.state, exports)?;
+        let count = exports.len();
+        let replaced = self.exports.replace(&self.state, exports);
+        probe!(NfsdReload {
+            entries: count,
+            reason: if replaced.is_ok() { "replaced" } else { "refused" }
+        });
+        let difference = replaced?;
         self.grants.forget(self.exports.generation());
         Ok(difference)
     }
@@ -222,6 +231,12 @@ impl Service for NfsService {
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         let start = reply.len();
+        probe!(NfsdCall {
+            xid: call.xid,
+            procedure: procedure_name(call.program, call.procedure).bytes(),
+            uid: uid_of(&call.credential),
+            peer: Short::of(context.peer()).bytes()
+        });
         let outcome = match call.program {
             nfs3::PROGRAM => {
                 self.counters.count(ServerCounter::Requests);
@@ -237,16 +252,49 @@ impl Service for NfsService {
             Ok(()) => {}
             // It is a duplicate, and counted as such.
             Err(CallFailure::NoReply) => reply.truncate(start),
-            Err(_) => {
+            Err(failure) => {
                 self.counters.count(ServerCounter::RequestsRejected);
                 reply.truncate(start);
+                probe!(NfsdRejected {
+                    xid: call.xid,
+                    procedure: procedure_name(call.program, call.procedure).bytes(),
+                    peer: Short::of(context.peer()).bytes(),
+                    reason: Short::of(format_args!("{failure:?}")).bytes()
+                });
             }
         }
+        let results = reply.get(start..).unwrap_or_default();
+        probe!(NfsdReply {
+            xid: call.xid,
+            procedure: procedure_name(call.program, call.procedure).bytes(),
+            status: status_of(call.program, call.procedure, results),
+            res: results.len()
+        });
         outcome
     }
 
     fn stages(&self) -> Option<Arc<StageTimes>> {
         Some(Arc::clone(&self.counters.stages))
+    }
+}
+
+/// The status with which results begin. Of MOUNT's procedures only MNT has one (RFC 1813, 5.2.1): what DUMP and EXPORT begin with says
+/// whether a list goes on.
+fn status_of(program: u32, procedure: u32, results: &[u8]) -> u32 {
+    let has_one = match program {
+        nfs3::PROGRAM => true,
+        mount3::PROGRAM => procedure == mount3::Procedure::Mount as u32,
+        _ => false,
+    };
+    let first = results.first_chunk().filter(|_| has_one);
+    first.map_or(0, |status| u32::from_be_bytes(*status))
+}
+
+/// Who a credential says that it is; u32::MAX if it says nothing.
+fn uid_of(credential: &Auth<'_>) -> u32 {
+    match credential {
+        Auth::Sys(sys) => sys.uid,
+        Auth::None | Auth::Other { .. } => u32::MAX,
     }
 }
 

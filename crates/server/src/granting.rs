@@ -1,13 +1,15 @@
 //! From a handle and a credential to a [`Target`]: signature, export, rules, identity, each only where what the connection
 //! remembers ([`Grants`]) does not skip it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{FileHandle, Status};
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
-use curt_trace::ServerCounter;
+use curt_trace::events::{Short, handle_hash};
 use curt_trace::stages::{self, Stage};
+use curt_trace::{ServerCounter, probe};
 use curt_vfs::Waits;
 
 use crate::exports::{Decided, Export, ExportRules, Managed, subtree};
@@ -25,12 +27,17 @@ impl<'r, 'c> Request<'r, 'c> {
         // Before anything that is decided under it.
         let generation = self.service.exports.generation();
         let counters = &self.service.counters;
-        let grant = if let Some(grant) = grants.and_then(|grants| grants.find(generation, handle, &who)) {
+        let known = grants.and_then(|grants| grants.find(generation, handle, &who));
+        let hit = known.is_some();
+        let grant = if let Some(grant) = known {
             counters.count(ServerCounter::TokenHit);
+            verified(handle, hit, Status::Ok);
             grant
         } else {
             counters.count(ServerCounter::TokenMiss);
-            let signed = self.service.key.verify(handle)?;
+            let signed = self.service.key.verify(handle);
+            verified(handle, hit, signed.as_ref().err().copied().unwrap_or(Status::Ok));
+            let signed = signed?;
             let grant = self.grant(generation, handle, signed, who)?;
             match grants {
                 Some(grants) => grants.keep(grant),
@@ -110,6 +117,7 @@ impl<'r, 'c> Request<'r, 'c> {
             .and_then(|grants| grants.decision(generation, of, who.flavor));
         if let Some(known) = known {
             counters.count(ServerCounter::ExportHit);
+            decided(&known.0, self.context.peer(), true);
             return Ok(known);
         }
         counters.count(ServerCounter::ExportMiss);
@@ -128,6 +136,7 @@ impl<'r, 'c> Request<'r, 'c> {
                 }
             }
         };
+        decided(&export, self.context.peer(), false);
         if let Some(grants) = self.remembered() {
             grants.keep_decision(generation, of, who.flavor, (&export, rules));
         }
@@ -143,6 +152,10 @@ impl<'r, 'c> Request<'r, 'c> {
             .and_then(|grants| grants.identity(generation, &who, rules));
         if let Some(known) = known {
             counters.count(ServerCounter::IdentityHit);
+            probe!(NfsdIdentity {
+                uid: known.caller().uid,
+                hit: true
+            });
             return Ok(known);
         }
         counters.count(ServerCounter::IdentityMiss);
@@ -151,6 +164,10 @@ impl<'r, 'c> Request<'r, 'c> {
         let identity = Arc::new(match Identity::managed_uid(self.credential, rules) {
             Some(uid) => self.with_groups_of(uid, sent, rules)?,
             None => sent,
+        });
+        probe!(NfsdIdentity {
+            uid: identity.caller().uid,
+            hit: false
         });
         if let Some(grants) = self.remembered() {
             grants.keep_identity(generation, who, *rules, &identity);
@@ -175,4 +192,23 @@ impl<'r, 'c> Request<'r, 'c> {
             }
         }
     }
+}
+
+/// Tells that a handle was found good or not; `hit`: because the connection remembered it.
+fn verified(handle: &FileHandle, hit: bool, status: Status) {
+    probe!(NfsdFhVerify {
+        fhandle: handle_hash(handle.as_bytes()),
+        hit,
+        status: status as u32
+    });
+}
+
+/// Tells that an export is open to a client.
+fn decided(export: &Export, peer: SocketAddr, hit: bool) {
+    probe!(NfsdExport {
+        export: export.path(),
+        peer: Short::of(peer).bytes(),
+        hit,
+        status: 0_u32
+    });
 }

@@ -108,6 +108,11 @@ impl Target<'_> {
         &*self.grant.export.vfs
     }
 
+    /// What an event says instead of the handle.
+    pub(crate) fn handle_hash(&self) -> u32 {
+        curt_trace::events::handle_hash(self.grant.handle.as_bytes())
+    }
+
     pub(crate) fn caller(&self) -> Caller<'_> {
         self.grant.identity.caller()
     }

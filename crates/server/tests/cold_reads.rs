@@ -1,6 +1,8 @@
 //! What a connection does while one of its reads or listings waits for a disk.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calling;
+
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +12,7 @@ use curt_proto::nfs3::{
     self, Cookie, CookieVerifier, DirectoryName, Fattr, FileHandle, Filename, FsstatOk, LookupOk, Outcome,
     Procedure, ReadArguments, ReadFailed, ReadOk, ReaddirArguments,
 };
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
-use curt_rpc::client::{
-    Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport as _,
-};
+use curt_rpc::client::{Interrupt, NoEvents, PortSource, Server as Address, TcpOptions, TcpTransport};
 use curt_rpc::server::{Limits, Server};
 use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
 use curt_trace::ServerCounters;
@@ -22,10 +21,14 @@ use curt_vfs::{
     Limits as FileLimits, Linked, MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read,
     Renamed, SetAttributes, Space, Special, Stability, Time, Vfs, Visit, Waits, Wanted, Written,
 };
-use curt_xdr::{Encode, Opaque, decode_all};
+use curt_xdr::{Opaque, decode_all};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use calling::call;
+
+/// User and group of those who call.
+const ROOT: (u32, u32) = (0, 0);
 /// How long the disk waits before it gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -168,33 +171,6 @@ impl Vfs for Cold {
     }
 }
 
-fn call(
-    transport: &TcpTransport,
-    (program, procedure): (u32, u32),
-    arguments: &(dyn Encode + Sync),
-) -> Vec<u8> {
-    let credential = Credential::Sys(SysCredential {
-        machine_name: MachineName::new(b"test"),
-        uid: 0,
-        gid: 0,
-        groups: Groups::first_of(&[]),
-    });
-    let request = Request {
-        program,
-        version: 3,
-        procedure,
-        credential: &credential,
-        arguments,
-        bulk: &[],
-        results_max: 4096,
-    };
-    transport
-        .call(&request, &Interrupt::never())
-        .unwrap()
-        .results()
-        .to_vec()
-}
-
 /// A server of `disk`, which ends with the test's process, and one connection to it.
 fn serve(disk: &Arc<Cold>) -> TcpTransport {
     let definition = ExportDefinition::for_everyone(
@@ -240,7 +216,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
     });
     let transport = serve(&disk);
     let path = ExportPath(Opaque::new(b"/cold").unwrap());
-    let mounted = call(&transport, (mount3::PROGRAM, 1), &path);
+    let mounted = call(&transport, ROOT, (mount3::PROGRAM, 1), &path);
     let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
         panic!("not mounted")
     };
@@ -255,9 +231,21 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
         name: Filename::new(b"file7").unwrap(),
     };
     std::thread::scope(|scope| {
-        let lister = scope.spawn(|| call(&transport, (nfs3::PROGRAM, Procedure::Readdir.number()), &listing));
+        let lister = scope.spawn(|| {
+            call(
+                &transport,
+                ROOT,
+                (nfs3::PROGRAM, Procedure::Readdir.number()),
+                &listing,
+            )
+        });
         assert!(disk.wait_for(Disk::Reading), "the listing never came to the tree");
-        let found = call(&transport, (nfs3::PROGRAM, Procedure::Lookup.number()), &wanted);
+        let found = call(
+            &transport,
+            ROOT,
+            (nfs3::PROGRAM, Procedure::Lookup.number()),
+            &wanted,
+        );
         let found: Outcome<LookupOk, Option<Fattr>> = decode_all(&found).unwrap();
         assert!(matches!(found, Outcome::Ok(_)));
         let listed = lister.join().unwrap();
@@ -284,7 +272,7 @@ fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
     });
     let transport = serve(&disk);
     let path = ExportPath(Opaque::new(b"/cold").unwrap());
-    let mounted = call(&transport, (mount3::PROGRAM, 1), &path);
+    let mounted = call(&transport, ROOT, (mount3::PROGRAM, 1), &path);
     let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
         panic!("not mounted")
     };
@@ -292,7 +280,12 @@ fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
         directory: mounted.root,
         name: Filename::new(b"file").unwrap(),
     };
-    let found = call(&transport, (nfs3::PROGRAM, Procedure::Lookup.number()), &wanted);
+    let found = call(
+        &transport,
+        ROOT,
+        (nfs3::PROGRAM, Procedure::Lookup.number()),
+        &wanted,
+    );
     let found: Outcome<LookupOk, Option<Fattr>> = decode_all(&found).unwrap();
     let Outcome::Ok(LookupOk { object: file, .. }) = found else {
         panic!("not found")
@@ -304,9 +297,14 @@ fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
     };
     let root: FileHandle = mounted.root;
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| call(&transport, (nfs3::PROGRAM, Procedure::Read.number()), &read));
+        let reader = scope.spawn(|| call(&transport, ROOT, (nfs3::PROGRAM, Procedure::Read.number()), &read));
         assert!(disk.wait_for(Disk::Reading), "the read never came to the disk");
-        let space = call(&transport, (nfs3::PROGRAM, Procedure::Fsstat.number()), &root);
+        let space = call(
+            &transport,
+            ROOT,
+            (nfs3::PROGRAM, Procedure::Fsstat.number()),
+            &root,
+        );
         let space: Outcome<FsstatOk, Option<Fattr>> = decode_all(&space).unwrap();
         assert!(matches!(space, Outcome::Ok(_)));
         let results = reader.join().unwrap();

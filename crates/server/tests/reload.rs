@@ -1,6 +1,8 @@
 //! Exports are replaced while clients work: no request may fail, and what is no longer exported is stale at once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calling;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,10 +12,7 @@ use curt_proto::nfs3::{
     self, DirectoryName, Fattr, FileHandle, Filename, LookupOk, Outcome, Procedure, Stability, Status,
     WccData, WriteArguments, WriteOk,
 };
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
-use curt_rpc::client::{
-    Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport as _,
-};
+use curt_rpc::client::{Interrupt, NoEvents, PortSource, Server as Address, TcpOptions, TcpTransport};
 use curt_rpc::server::{Limits, Server};
 use curt_server::{
     Client, ExportClient, ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds,
@@ -22,6 +21,10 @@ use curt_trace::ServerCounters;
 use curt_vfs::{Caller, CreateMode, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
+use calling::call;
+
+/// User and group of those who call.
+const ROOT: (u32, u32) = (0, 0);
 /// How often the exports are replaced.
 const RELOADS: usize = 50;
 /// How many clients work meanwhile, each on a connection of its own.
@@ -94,7 +97,7 @@ impl Worker {
         let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
         let transport = TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap();
         let path = ExportPath(Opaque::new(b"/tree").unwrap());
-        let mounted = call(&transport, (mount3::PROGRAM, 1), &path);
+        let mounted = call(&transport, ROOT, (mount3::PROGRAM, 1), &path);
         let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
             panic!("not mounted")
         };
@@ -110,6 +113,7 @@ impl Worker {
     fn nfs<T>(&self, procedure: Procedure, arguments: &(dyn Encode + Sync), read: impl Fn(&[u8]) -> T) -> T {
         read(&call(
             &self.transport,
+            ROOT,
             (nfs3::PROGRAM, procedure.number()),
             arguments,
         ))
@@ -154,30 +158,6 @@ impl Worker {
         let looked = self.lookup().map_or_else(|status| status, |_| Status::Ok);
         [looked, self.getattr(), self.write()]
     }
-}
-
-fn call(
-    transport: &TcpTransport,
-    (program, procedure): (u32, u32),
-    arguments: &(dyn Encode + Sync),
-) -> Vec<u8> {
-    let credential = Credential::Sys(SysCredential {
-        machine_name: MachineName::new(b"test"),
-        uid: 0,
-        gid: 0,
-        groups: Groups::first_of(&[]),
-    });
-    let request = Request {
-        program,
-        version: 3,
-        procedure,
-        credential: &credential,
-        arguments,
-        bulk: &[],
-        results_max: 4096,
-    };
-    let reply = transport.call(&request, &Interrupt::never());
-    reply.unwrap().results().to_vec()
 }
 
 #[test]

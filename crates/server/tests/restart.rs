@@ -2,6 +2,8 @@
 //! `--new-key` takes away.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calling;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,8 +12,6 @@ use curt_proto::nfs3::{
     self, CreateArguments, CreateHow, CreateVerifier, Created, DirectoryName, Fattr, FileHandle, Filename,
     Outcome, Procedure, Status, WccData,
 };
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
-use curt_rpc::client::{Interrupt, Request, Transport as _};
 use curt_server::{ExportDefinition, ExportRules, Loopback, NfsService, Setup, Squash, State};
 use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
@@ -50,27 +50,7 @@ impl Life {
         // Whoever runs the tests: without privileges a directory can only be served as its owner.
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
-        let machine_name = MachineName::new(b"test");
-        let credential = Credential::Sys(SysCredential {
-            machine_name,
-            uid,
-            gid,
-            groups: Groups::first_of(&[]),
-        });
-        let request = Request {
-            program,
-            version: 3,
-            procedure,
-            credential: &credential,
-            arguments,
-            bulk: &[],
-            results_max: 4096,
-        };
-        self.0
-            .call(&request, &Interrupt::never())
-            .unwrap()
-            .results()
-            .to_vec()
+        calling::call(&self.0, (uid, gid), (program, procedure), arguments)
     }
 
     fn root(&self) -> FileHandle {

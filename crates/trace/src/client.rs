@@ -1,9 +1,12 @@
 //! The client's counters: what was asked, what was answered from memory, and why.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Snapshot, counter_table};
 use crate::procedures::{ProcedureCalls, Procedures};
+use crate::watch::Watchers;
 
 counter_table! {
     /// One row for each decision of the client that is worth telling a user.
@@ -44,6 +47,13 @@ counter_table! {
         PosEvict "pos_evict" Events "A known name was forgotten for lack of room.";
         DirGetattrForName "dir_getattr_for_name" Events "A directory's attributes were asked for to judge a cached name.";
         NamesPrimed "names_primed" Events "READDIRPLUS taught a name with its attributes.";
+        DirFill "dirfill_fills" Requests "The names of a directory were asked for together since one was wanted.";
+        DirFillNames "dirfill_names" Events "A name came so.";
+        DirFillUsed "dirfill_used" Events "A name was wanted that had come with another.";
+        DirFillMissing "dirfill_missing" Events "A name was known to be missing since all names of its directory were known.";
+        DirFillComplete "dirfill_complete" Events "All names of a directory came to be known while it did not change.";
+        DirFillWasted "dirfill_wasted" Requests "A request for the names of a directory brought nothing of what it was sent for.";
+        DirFillRevalidation "dirfill_revalidations" Requests "The attributes of a directory's objects were asked for together since one's had expired.";
         ListingCached "listing_cached" Events "A directory was listed from memory.";
         ListingPlus "listing_plus" Events "A page of a listing was asked for with attributes.";
         ListingPlain "listing_plain" Events "A page of a listing was asked for without attributes.";
@@ -63,6 +73,15 @@ counter_table! {
         ReadBytes "read_bytes" Bytes "Bytes that the server sent in READ.";
         WriteBytes "write_bytes" Bytes "Bytes that were sent in WRITE.";
         WriteResent "write_resent" Bytes "Bytes that were sent again since the server had restarted.";
+        ReadShort "read_short" Events "READ brought fewer bytes than were asked for, though the file went on.";
+        WriteShort "write_short" Events "WRITE took fewer bytes than it was given.";
+        WriteExtended "write_extended" Events "WRITE made a file longer on the server.";
+        KernelReadBytes "kernel_read_bytes" Bytes "Bytes that the kernel was given to read; further reads it answers from its page cache by itself.";
+        KernelReadDirectBytes "kernel_read_direct_bytes" Bytes "The part of them that went past its page cache (O_DIRECT).";
+        KernelWriteBytes "kernel_write_bytes" Bytes "Bytes that the kernel gave to write.";
+        KernelWriteDirectBytes "kernel_write_direct_bytes" Bytes "The part of them that went past its page cache (O_DIRECT).";
+        KernelWriteBack "kernel_write_back" Events "The kernel gave back pages that were changed through a mapping.";
+        SetSize "set_size" Events "A program set the size of a file (truncate).";
         WriteThrottled "write_throttled" Events "A writer waited since too many bytes were dirty.";
         ReadAhead "read_ahead" Requests "A READ was sent before anybody asked for its data.";
         RpcRetransmit "rpc_retransmit" Requests "A request was sent again.";
@@ -80,17 +99,23 @@ pub struct ClientCounters {
     pub events: Counters<ClientCounter>,
     /// Requests sent, per procedure.
     pub procedures: Procedures,
+    /// Who wants to hear of each decision.
+    pub watchers: Arc<Watchers>,
 }
 
 impl ClientCounters {
     /// Counts one `counter`.
     pub fn count(&self, counter: ClientCounter) {
         self.events.count(counter);
+        self.watchers.counted(counter);
     }
 
     /// Counts `amount` of the unit of `counter`.
     pub fn add(&self, counter: ClientCounter, amount: u64) {
         self.events.add(counter, amount);
+        if amount > 0 {
+            self.watchers.counted(counter);
+        }
     }
 
     /// A copy of all present values.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::shard::Sharded;
 
 /// What one count is a count of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +20,8 @@ pub enum Unit {
     Bytes,
     /// Thousandths of a millisecond.
     Microseconds,
+    /// Thousandths of a microsecond.
+    Nanoseconds,
 }
 
 impl fmt::Display for Unit {
@@ -28,6 +31,7 @@ impl fmt::Display for Unit {
             Self::Requests => "requests",
             Self::Bytes => "bytes",
             Self::Microseconds => "microseconds",
+            Self::Nanoseconds => "nanoseconds",
         })
     }
 }
@@ -83,9 +87,9 @@ macro_rules! counter_table {
 
 pub(crate) use counter_table;
 
-/// The numbers of one table. Counting is one relaxed addition and never blocks.
+/// The numbers of one table. Counting is one relaxed addition in this thread's part of them and never blocks.
 pub struct Counters<C: Counter> {
-    values: Box<[AtomicU64]>,
+    values: Sharded,
     rows: PhantomData<C>,
 }
 
@@ -94,7 +98,7 @@ impl<C: Counter> Counters<C> {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            values: C::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            values: Sharded::new(C::ALL.len()),
             rows: PhantomData,
         }
     }
@@ -106,25 +110,20 @@ impl<C: Counter> Counters<C> {
 
     /// Counts `amount` of the counter's unit.
     pub fn add(&self, counter: C, amount: u64) {
-        // Relaxed: a counter orders nothing; readers want a number, not a moment.
-        self.values[counter.index()].fetch_add(amount, Ordering::Relaxed);
+        self.values.add(counter.index(), amount);
     }
 
     /// The present value of one counter.
     #[must_use]
     pub fn value(&self, counter: C) -> u64 {
-        self.values[counter.index()].load(Ordering::Relaxed)
+        self.values.sum(counter.index())
     }
 
     /// A copy of all present values. Counters that are incremented meanwhile may be in it or not, each by itself.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<C> {
         Snapshot {
-            values: self
-                .values
-                .iter()
-                .map(|value| value.load(Ordering::Relaxed))
-                .collect(),
+            values: self.values.sums().collect(),
             rows: PhantomData,
         }
     }
@@ -176,6 +175,21 @@ impl<C: Counter> Snapshot<C> {
     }
 }
 
+/// The values of all rows, in the table's order.
+///
+/// # Panics
+/// There are more or fewer values than rows.
+impl<C: Counter> FromIterator<u64> for Snapshot<C> {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
+        let values: Box<[u64]> = values.into_iter().collect();
+        assert_eq!(values.len(), C::ALL.len(), "one value for each row");
+        Self {
+            values,
+            rows: PhantomData,
+        }
+    }
+}
+
 impl<C: Counter> Clone for Snapshot<C> {
     fn clone(&self) -> Self {
         Self {
@@ -221,14 +235,32 @@ impl<C: Counter> Serialize for Snapshot<C> {
     }
 }
 
+/// A number, or something else that is passed over.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Number(u64),
+    Other(serde::de::IgnoredAny),
+}
+
+impl Value {
+    const fn number(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Other(_) => 0,
+        }
+    }
+}
+
 /// Names that this version does not know are passed over and missing ones are 0, so that a newer `curt stat` reads an
 /// older mount and the other way round.
 impl<'de, C: Counter> Deserialize<'de> for Snapshot<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let named = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        // What is no number is not ours: rows may stand in an object with other fields.
+        let named = BTreeMap::<String, Value>::deserialize(deserializer)?;
         let values = C::ALL
             .iter()
-            .map(|row| named.get(row.name()).copied().unwrap_or(0))
+            .map(|row| named.get(row.name()).map_or(0, Value::number))
             .collect();
         Ok(Self {
             values,
@@ -262,6 +294,8 @@ mod tests {
     fn every_row_has_a_name_of_its_own_and_a_meaning() {
         names_are_words_and_unique::<ClientCounter>();
         names_are_words_and_unique::<ServerCounter>();
+        names_are_words_and_unique::<crate::OperationFigure>();
+        names_are_words_and_unique::<crate::TransportFigure>();
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+
+use crate::shard::Sharded;
 
 /// The 22 procedures of NFSv3 by number (RFC 1813, section 3).
 pub const PROCEDURES: [&str; 22] = [
@@ -33,26 +34,31 @@ pub const PROCEDURES: [&str; 22] = [
 ];
 
 /// Calls per procedure.
-#[derive(Default)]
 pub struct Procedures {
-    calls: [AtomicU64; PROCEDURES.len()],
+    calls: Sharded,
+}
+
+impl Default for Procedures {
+    fn default() -> Self {
+        Self {
+            calls: Sharded::new(PROCEDURES.len()),
+        }
+    }
 }
 
 impl Procedures {
     /// Counts one call of procedure `number`; a number beyond the table is not counted.
     pub fn count(&self, number: u32) {
-        let cell = usize::try_from(number)
-            .ok()
-            .and_then(|index| self.calls.get(index));
-        if let Some(cell) = cell {
-            cell.fetch_add(1, Ordering::Relaxed);
+        let index = usize::try_from(number).ok();
+        if let Some(index) = index.filter(|index| *index < PROCEDURES.len()) {
+            self.calls.add(index, 1);
         }
     }
 
     /// A copy of all present values.
     #[must_use]
     pub fn snapshot(&self) -> ProcedureCalls {
-        let values = self.calls.iter().map(|value| value.load(Ordering::Relaxed));
+        let values = self.calls.sums();
         ProcedureCalls(
             PROCEDURES
                 .iter()

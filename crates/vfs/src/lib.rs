@@ -179,12 +179,6 @@ pub trait Vfs: Send + Sync {
         self.waits() != Waits::Always
     }
 
-    /// Whether an unstable write to `node` may have to wait before it is in memory, as far as one can say beforehand.
-    fn may_wait_to_write(&self, node: &NodeHandle) -> bool {
-        let _ = node;
-        self.waits() != Waits::Never
-    }
-
     /// A number that grows by one whenever data that were answered as [`Stability::Unstable`] may have been lost, and begins
     /// elsewhere each time a tree is opened that outlives this process's use of it. It has changed before anybody
     /// learns that a commit succeeded which did not hear of the loss: so a write verifier made of it, read before a
@@ -211,6 +205,19 @@ pub trait Vfs: Send + Sync {
         data: &[u8],
         stability: Stability,
     ) -> Changed<Written>;
+
+    /// As [`Vfs::write`] of [`Stability::Unstable`]; `None`, and nothing is written, where a disk or a slow change of the same file
+    /// might have to be waited for, as far as one can say beforehand.
+    fn write_at_hand(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Option<Changed<Written>> {
+        let write = || self.write(caller, node, offset, data, Stability::Unstable);
+        (self.waits() == Waits::Never).then(write)
+    }
 
     /// Makes everything written to `node` durable; the range may be widened, `count` 0 means to the end.
     ///

@@ -133,13 +133,7 @@ impl Filesystem for Bare {
         })
     }
 
-    fn read(
-        &self,
-        _: &Asked<'_, Never>,
-        _: NodeId,
-        read: &Read,
-        reply: &mut ReadReply<'_>,
-    ) -> Result<(), Errno> {
+    fn read(&self, _: &Asked<'_, Never>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
         let left = self.bytes.saturating_sub(read.offset).min(u64::from(read.size));
         let length = usize::try_from(left).map_or(self.piece.len(), |left| left.min(self.piece.len()));
         reply.send([&self.piece[..length]]);

@@ -3,6 +3,7 @@
 mod bare;
 mod daemon;
 mod documents;
+mod fill;
 mod floor;
 mod fuse;
 mod latency;
@@ -10,9 +11,11 @@ mod list;
 mod memory;
 mod names;
 mod read;
+mod relay;
 mod spent;
 mod sys;
 mod times;
+mod trace;
 pub(crate) mod without_mount;
 pub(crate) mod workload;
 pub(crate) mod world;
@@ -51,8 +54,12 @@ enum Bench {
     Memory(memory::MemoryArguments),
     /// List a directory of half a million names, idle and while it changes: requests and time
     List(list::ListArguments),
+    /// What dirfill=auto costs and saves beside dirfill=off, behind a relay: requests, bytes and time
+    Fill(fill::FillArguments),
     /// The tables of the two documents that asked for fewer requests, beside ours, by a scripted clock: requests
     Documents(documents::DocumentsArguments),
+    /// What an event costs that nobody wants, one that is kept or watched, and 100,000 of them each second: processor time
+    Trace(trace::TraceArguments),
     /// Make the directory of `curt bench list` on this machine
     #[command(hide = true)]
     ListTree { directory: PathBuf, count: u64 },
@@ -62,6 +69,9 @@ enum Bench {
         workload: Workload,
         directory: PathBuf,
         pause: f64,
+        /// Pages at most
+        #[arg(default_value_t = usize::MAX)]
+        pages: usize,
     },
     /// Each operation beside the least that it could cost, and other servers: time
     Latency(Box<latency::LatencyArguments>),
@@ -98,6 +108,8 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::List(arguments) => list::run(arguments),
         Bench::ListTree { directory, count } => list::make_tree(directory, *count),
         Bench::Memory(arguments) => memory::run(arguments),
+        Bench::Fill(arguments) => fill::run(arguments),
+        Bench::Trace(arguments) => trace::run(arguments),
         Bench::Documents(arguments) => documents::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
@@ -107,11 +119,16 @@ fn bench(bench: &Bench) -> Result<bool> {
             workload,
             directory,
             pause,
+            pages,
         } => {
             let pause = Duration::try_from_secs_f64(*pause).context("the pause")?;
             // What was wrong is part of what is said, and no failure of this process.
-            let performed =
-                curt_bench::child::perform(*workload, directory, pause, &mut std::io::stdout().lock());
+            let performed = curt_bench::child::perform(
+                *workload,
+                directory,
+                (pause, *pages),
+                &mut std::io::stdout().lock(),
+            );
             performed.with_context(|| directory.display().to_string())?;
             Ok(true)
         }

@@ -13,6 +13,8 @@ use curt_bench::workload::Workload;
 use curt_mount::control::MountReport;
 use indicatif::{ProgressBar, ProgressStyle};
 
+mod at;
+
 use super::daemon::own_program;
 use super::world::{World, cache_directory};
 use crate::stat;
@@ -26,7 +28,8 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// What `curt bench page` and `curt bench build` take.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "JSON: {\"workload\",\"vers\",\"options\",\"server\",\"operations\",\"wrong\",\"seconds\",\"rpc\":{\"LOOKUP\":n,...,\"total\":n}}\n\
+    after_help = "JSON: {\"workload\",\"vers\",\"options\",\"server\",\"operations\",\"wrong\",\"seconds\",\"rpc\":{\"LOOKUP\":n,...,\"total\":n}};\n\
+                        with --at {\"workload\",\"at\",\"operations\",\"wrong\",\"seconds\"}, and with rpc if that is a Curt mount of this user\n\
                         Exit status: 0 if every result was right, 1 if not."
 )]
 pub(crate) struct WorkloadArguments {
@@ -39,8 +42,11 @@ pub(crate) struct WorkloadArguments {
     /// Use this server instead of starting one; the tree has to be at HOST:/PATH
     #[arg(long, value_name = "HOST:/PATH")]
     server: Option<String>,
-    /// Make the tree on that server first
-    #[arg(long, requires = "server")]
+    /// Replay below this directory, of whatever file system is there (a mount of Curt's, of a kernel's); the tree has to be there
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["server", "options", "vers", "port", "tree"])]
+    at: Option<PathBuf>,
+    /// Make the tree there first, on that server or below that directory
+    #[arg(long)]
     make_tree: bool,
     /// Trust that the tree is there; else it is looked at first, through a mount of its own
     #[arg(long, requires = "server", conflicts_with = "make_tree")]
@@ -67,10 +73,16 @@ pub(crate) struct WorkloadArguments {
 
 /// Runs it; whether every result was right.
 pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<bool> {
+    if arguments.make_tree && arguments.server.is_none() && arguments.at.is_none() {
+        bail!("--make-tree needs --server or --at: an own server's tree is made anyway");
+    }
     let pause = match arguments.pause {
         None => workload.pause(),
         Some(seconds) => Duration::try_from_secs_f64(seconds).context("--pause")?,
     };
+    if let Some(directory) = &arguments.at {
+        return at::run(workload, directory, pause, arguments);
+    }
     let mut world = match &arguments.server {
         None => World::serving(
             &tree_directory(workload, arguments.tree.as_deref(), arguments.jobs)?,

@@ -7,6 +7,8 @@ use std::{
 };
 
 use clap::{ArgAction, Args, ValueEnum};
+use curt_mount::control::metrics::Place;
+use curt_trace::events::RingLevel;
 
 use super::limits::LimitArguments;
 
@@ -112,6 +114,16 @@ pub(crate) struct ServeArguments {
     /// Measure where the time of one request of N goes, for 'curt stat --server' [default N: 16; without this: of none]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) stages: Option<u32>,
+
+    /// Offer figures to Prometheus at a port of this machine (9049, 127.0.0.1:9049), at unix:/PATH, or, for others as well, at
+    /// public:ADDRESS:PORT
+    #[arg(long, value_name = "PLACE")]
+    pub(super) metrics: Option<Place>,
+
+    /// Which events are kept in a file in memory that is still there after a crash, for 'curt trace report': none (off), trouble and
+    /// connections (rare), or what is done for each request, too (request, operation)
+    #[arg(long, value_name = "LEVEL", default_value_t = RingLevel::default())]
+    pub(super) ring: RingLevel,
 
     #[command(flatten)]
     pub(super) limits: LimitArguments,

@@ -6,20 +6,20 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, AskError, Listening};
+use curt_mount::control::{self, AskError, Listening, Live, Said};
+use curt_rpc::server::ServerHandle;
 use curt_server::NfsService;
-use curt_trace::stages::{Graph, StageReport};
+use curt_trace::events::{Origin, time_of_day_offset};
+use curt_trace::stages::{Graph, StageReport, StageTimes};
 use curt_trace::{PROCEDURES, ServerCounters, ServerSnapshot};
 use serde::{Deserialize, Serialize};
 
 /// The ending of a server's socket.
 const ENDING: &str = "server";
-/// Only its owner.
-const OWNER: u32 = 0o600;
 /// How long a graph is waited for: less than who asks waits for the answer.
 const GRAPH_PATIENCE: Duration = Duration::from_secs(8);
 
@@ -33,6 +33,8 @@ pub(crate) enum Question {
     Stages { every: u32 },
     /// What does the next request of this procedure do?
     Graph { procedure: String },
+    /// Tell me of events until I close the connection: those whose names fit these patterns.
+    Events { patterns: String },
 }
 
 /// What it answers.
@@ -45,6 +47,8 @@ pub(crate) enum Answer {
     Stages(u32),
     /// To [`Question::Graph`].
     Graph(Graph),
+    /// To [`Question::Events`]: a recording follows.
+    Events,
     /// It cannot be done; why, and what to do.
     Refused(String),
 }
@@ -70,30 +74,58 @@ pub(crate) struct ServerReport {
     pub(crate) file_cache_misses: u64,
     /// Where the time went.
     pub(crate) stages: StageReport,
+    /// How often each limit was met, by the option that sets it.
+    #[serde(default)]
+    pub(crate) limits: BTreeMap<String, u64>,
+}
+
+/// The lines of the file cache that tell of a moment; the others are sums.
+pub(crate) const FILE_CACHE_MOMENTS: [&str; 4] =
+    ["total inodes", "hash buckets", "lru entries", "mean age (ms)"];
+
+impl ServerReport {
+    /// What was done between `earlier` and this: sums are differences, and the age is the time between. What is no sum, and the times
+    /// of stages, are as they are now.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let limits = self.limits.iter().map(|(name, now)| {
+            let then = earlier.limits.get(name).copied().unwrap_or(0);
+            (name.clone(), now.saturating_sub(then))
+        });
+        let file_cache = self.file_cache.iter().map(|(name, now)| {
+            let then = earlier.file_cache.get(name).copied().unwrap_or(0);
+            let then = if FILE_CACHE_MOMENTS.contains(&name.as_str()) {
+                0
+            } else {
+                then
+            };
+            (name.clone(), now.saturating_sub(then))
+        });
+        Self {
+            age_seconds: (self.age_seconds - earlier.age_seconds).max(0.0),
+            counters: self.counters.since(&earlier.counters),
+            file_cache: file_cache.collect(),
+            limits: limits.collect(),
+            file_cache_misses: self.file_cache_misses.saturating_sub(earlier.file_cache_misses),
+            ..self.clone()
+        }
+    }
 }
 
 /// What a control socket speaks for.
-struct Speaker {
+#[derive(Clone)]
+pub(super) struct Speaker {
     service: Arc<NfsService>,
     counters: Arc<ServerCounters>,
     state: Option<PathBuf>,
     since: Instant,
+    /// Where the connections are, once there can be any.
+    connections: Arc<OnceLock<ServerHandle>>,
 }
 
 /// Opens the control socket. A server without one serves as well: why there is none is logged.
-pub(super) fn listen(
-    service: &Arc<NfsService>,
-    counters: &Arc<ServerCounters>,
-    state: Option<PathBuf>,
-) -> Option<Listening> {
+pub(super) fn listen(speaker: Speaker) -> Option<Listening> {
     let path = control::directory().join(format!("{}.{ENDING}", std::process::id()));
-    let speaker = Speaker {
-        service: Arc::clone(service),
-        counters: Arc::clone(counters),
-        state: state.and_then(|state| std::fs::canonicalize(state).ok()),
-        since: Instant::now(),
-    };
-    let listening = control::listen_at(path.clone(), OWNER, move |line, _| Ok(speaker.answer(line)));
+    let listening = control::listen_at(path.clone(), move |line, _| speaker.answer(line));
     listening
         .inspect_err(|error| {
             let path = path.display();
@@ -104,21 +136,66 @@ pub(super) fn listen(
         .ok()
 }
 
+/// Whose events they are that this process tells of.
+pub(super) fn origin(service: &NfsService) -> Origin {
+    Origin {
+        curt: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        program: "serve".to_owned(),
+        subject: service.export_paths().join(", "),
+        time_of_day_offset: time_of_day_offset(),
+    }
+}
+
 impl Speaker {
-    fn answer(&self, line: &str) -> Answer {
-        match serde_json::from_str(line) {
-            Ok(Question::Report) => Answer::Report(Box::new(self.report())),
-            Ok(Question::Stages { every }) => {
-                self.counters.stages.clear();
-                self.counters.stages.set_every(every);
-                Answer::Stages(every)
-            }
-            Ok(Question::Graph { procedure }) => self.graph(&procedure),
-            Err(error) => Answer::Refused(format!("the question is not understood: {error}")),
+    /// Speaks for a server that begins now.
+    pub(super) fn new(
+        service: &Arc<NfsService>,
+        counters: &Arc<ServerCounters>,
+        state: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            service: Arc::clone(service),
+            counters: Arc::clone(counters),
+            state: state.and_then(|state| std::fs::canonicalize(state).ok()),
+            since: Instant::now(),
+            connections: Arc::default(),
         }
     }
 
-    fn report(&self) -> ServerReport {
+    /// Tells where the connections are of whom it speaks for.
+    pub(super) fn has_connections(&self, handle: ServerHandle) {
+        let first = self.connections.set(handle);
+        debug_assert!(first.is_ok(), "a server has its connections in one place");
+    }
+
+    /// Where the time of its requests goes.
+    pub(super) fn stages(&self) -> &StageTimes {
+        &self.counters.stages
+    }
+
+    fn answer(&self, line: &str) -> Said<Answer> {
+        match serde_json::from_str(line) {
+            Ok(Question::Report) => Answer::Report(Box::new(self.report())).into(),
+            Ok(Question::Stages { every }) => {
+                self.counters.stages.clear();
+                self.counters.stages.set_every(every);
+                Answer::Stages(every).into()
+            }
+            Ok(Question::Graph { procedure }) => self.graph(&procedure).into(),
+            Ok(Question::Events { patterns }) => match Live::begin(&patterns, origin(&self.service)) {
+                Ok(live) => Said {
+                    answer: Answer::Events,
+                    then: Some(live),
+                },
+                Err(why) => Answer::Refused(why).into(),
+            },
+            Err(error) => Answer::Refused(format!("the question is not understood: {error}")).into(),
+        }
+    }
+
+    /// What it did so far.
+    pub(super) fn report(&self) -> ServerReport {
         let file_cache = self.service.file_cache().unwrap_or_default();
         ServerReport {
             pid: std::process::id(),
@@ -134,6 +211,13 @@ impl Speaker {
                 .collect(),
             file_cache_misses: file_cache.misses,
             stages: self.counters.stages.report(),
+            limits: self
+                .connections
+                .get()
+                .into_iter()
+                .flat_map(ServerHandle::limits_met)
+                .map(|(limit, times)| (limit.name().to_owned(), times))
+                .collect(),
         }
     }
 
@@ -205,6 +289,8 @@ fn list(directory: &Path) -> io::Result<Vec<(PathBuf, ServerReport)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
+    // Below /tmp anybody can make a directory of that name.
+    control::check_owner(directory)?;
     let mut servers = Vec::new();
     for entry in entries {
         let path = entry?.path();

@@ -12,7 +12,7 @@ use curt_server::record_bounds;
     next_help_heading = "Limits (a client is an IPv4 address, or the first 64 bits of an IPv6 address)"
 )]
 pub(super) struct LimitArguments {
-    /// How many threads serve at most; one client has three quarters of them
+    /// How many threads serve at most; one client takes no more of them than are free for others
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
 

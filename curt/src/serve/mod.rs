@@ -11,6 +11,7 @@ mod inherited;
 mod limits;
 mod listeners;
 mod liveness;
+mod metrics;
 mod ports;
 mod privileges;
 mod registration;
@@ -74,11 +75,15 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         .memory
         .is_none()
         .then(|| exported::state_directory(arguments));
-    let _control = control::listen(&service, &counters, state.and_then(Result::ok));
+    let speaker = control::Speaker::new(&service, &counters, state.and_then(Result::ok));
+    let _control = control::listen(speaker.clone());
+    let _metrics = metrics::serve(arguments, speaker.clone())?;
+    let _ring = curt_mount::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
     let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
     let server = Server::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
+    speaker.has_connections(server.handle());
     let stops = stopping::watch(server.handle(), reload).context("cannot wait for signals")?;
     let registration = (!arguments.no_rpcbind)
         .then(|| Registration::register(&listeners))

@@ -16,12 +16,7 @@ pub(super) struct Serving(thread::JoinHandle<()>);
 
 /// Has `server` run on a confined thread, from which all serving threads inherit. Returns once it is confined.
 pub(super) fn start(server: Server, seccomp: SeccompChoice) -> Result<Serving> {
-    let offence = match seccomp {
-        SeccompChoice::Off => None,
-        SeccompChoice::On => Some(Offence::Fails),
-        SeccompChoice::Kill => Some(Offence::Ends),
-    };
-    let filters = offence.map(Filters::new).transpose()?;
+    let filters = offence(seccomp).map(Filters::new).transpose()?;
     let (tell, told) = mpsc::channel();
     // Found out by reading /proc when first asked for, which serving threads may not.
     let _ = rustix::param::page_size();
@@ -37,6 +32,15 @@ pub(super) fn start(server: Server, seccomp: SeccompChoice) -> Result<Serving> {
     let thread = thread.context("no thread to serve with")?;
     told.recv().context("the serving thread ended at once")??;
     Ok(Serving(thread))
+}
+
+/// What becomes of a call that is not on the list; `None`: there is no list.
+pub(super) const fn offence(seccomp: SeccompChoice) -> Option<Offence> {
+    match seccomp {
+        SeccompChoice::Off => None,
+        SeccompChoice::On => Some(Offence::Fails),
+        SeccompChoice::Kill => Some(Offence::Ends),
+    }
 }
 
 impl Serving {

@@ -6,8 +6,10 @@ use anyhow::{Result, bail};
 use curt_bench::report::lay_out;
 use curt_mount::control;
 use curt_trace::stages::{Percentiles, ProcedureTimes, Stage, StageReport};
-use curt_trace::{Counter as _, ServerSnapshot};
+use curt_trace::{Counter as _, ServerCounter, ServerSnapshot};
 
+use super::nfsstat::{procedures, row as row_of};
+use super::{Report, Reporting, StatArguments};
 use crate::serve::control::{Answer, Question, ServerReport, Which, find};
 
 /// The layers that remember something, with the counters of what was found and of what was not.
@@ -24,17 +26,50 @@ pub(super) fn measure(which: &Which, every: u32) -> Result<String> {
         Answer::Stages(0) => Ok(format!("server {} measures no request\n", report.pid)),
         Answer::Stages(every) => Ok(format!("server {} measures one request of {every}\n", report.pid)),
         Answer::Refused(why) => bail!(why),
-        Answer::Report(_) | Answer::Graph(_) => bail!("the server's answer is not understood"),
+        Answer::Report(_) | Answer::Graph(_) | Answer::Events => {
+            bail!("the server's answer is not understood")
+        }
     }
 }
 
-/// What a server did, as text or JSON.
-pub(super) fn show(which: &Which, json: bool, all: bool) -> Result<String> {
-    let (_, report) = find(which)?;
-    if json {
-        return Ok(serde_json::to_string_pretty(&report)? + "\n");
+/// A server, reported on once or again and again.
+pub(super) struct Server {
+    which: Which,
+    json: bool,
+    all: bool,
+    again: bool,
+    before: Option<ServerReport>,
+}
+
+impl Server {
+    pub(super) fn new(arguments: &StatArguments, which: Which) -> Self {
+        Self {
+            which,
+            json: arguments.json,
+            all: arguments.all,
+            again: arguments.interval.is_some(),
+            before: None,
+        }
     }
-    Ok(text(&report, all))
+}
+
+impl Reporting for Server {
+    fn report(&mut self) -> Result<Report> {
+        let (_, now) = find(&self.which)?;
+        // From now on this one and no other that takes its place.
+        self.which = Which::Process(now.pid);
+        let shown = match &self.before {
+            Some(before) => now.since(before),
+            None => now.clone(),
+        };
+        let text = match (self.json, self.again) {
+            (true, true) => serde_json::to_string(&shown)? + "\n",
+            (true, false) => serde_json::to_string_pretty(&shown)? + "\n",
+            (false, _) => text(&shown, self.all),
+        };
+        self.before = Some(now);
+        Ok(Report { text, is_last: false })
+    }
 }
 
 fn text(report: &ServerReport, all: bool) -> String {
@@ -45,7 +80,7 @@ fn text(report: &ServerReport, all: bool) -> String {
         report.age_seconds,
         report.exports.join(", ")
     );
-    text += &requests(&report.counters);
+    text += &nfsstat(&report.counters);
     text += "\nLayers:\n";
     text += &lay_out(&layers(report));
     text += "\nFile cache:\n";
@@ -58,6 +93,10 @@ fn text(report: &ServerReport, all: bool) -> String {
     let events = report.counters.events.iter();
     for (name, value) in events.filter(|(_, value)| all || *value != 0) {
         let _ = writeln!(text, "{value:>12} {:<28} {}", name.name(), name.meaning());
+    }
+    text += "\nLimits met:\n";
+    for (name, times) in report.limits.iter().filter(|(_, times)| all || **times != 0) {
+        let _ = writeln!(text, "{times:>12} {name}");
     }
     text.push('\n');
     text += &stages(&report.stages);
@@ -79,26 +118,61 @@ const FILE_CACHE_LINES: [&str; 9] = [
     "mean age (ms)",
 ];
 
-fn requests(counters: &ServerSnapshot) -> String {
-    let mut text = format!("Server nfs v3: {} calls\n", counters.requests.total());
-    for (name, calls) in counters.requests.iter().filter(|(_, calls)| *calls != 0) {
-        let _ = writeln!(text, "{calls:>12} {name}");
-    }
-    text
+/// nfsstat's blocks of a server.
+fn nfsstat(counters: &ServerSnapshot) -> String {
+    let value = |counter| counters.events.value(counter);
+    let rpc = [
+        value(ServerCounter::Requests),
+        value(ServerCounter::RequestsRejected),
+    ];
+    let replies = [
+        value(ServerCounter::ReplyCacheHit),
+        value(ServerCounter::ReplyCacheMiss),
+        value(ServerCounter::ReplyCacheNotCached),
+    ];
+    let io = [value(ServerCounter::ReadBytes), value(ServerCounter::WriteBytes)];
+    let block = |title: &str, names: &[&str], numbers: &[u64]| {
+        format!("{title}:\n{}{}\n", row_of(names), row_of(numbers))
+    };
+    block("Server rpc stats", &["calls", "badcalls"], &rpc)
+        + &block("Server reply cache", &["hits", "misses", "nocache"], &replies)
+        + &block("Server io stats", &["read", "write"], &io)
+        + "Server nfs v3:\n"
+        + &procedures(&counters.requests)
 }
 
-fn layers(report: &ServerReport) -> Vec<Vec<String>> {
+/// What a layer remembered, and what not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer {
+    pub(crate) layer: &'static str,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+/// All layers of a server.
+pub(crate) fn server_layers(report: &ServerReport) -> Vec<Layer> {
     let value = |name: &str| {
         let mut events = report.counters.events.iter();
         events
             .find(|(event, _)| event.name() == name)
             .map_or(0, |(_, value)| value)
     };
+    let counted = LAYERS.map(|(layer, hits, misses)| Layer {
+        layer,
+        hits: value(hits),
+        misses: value(misses),
+    });
+    let file_cache = Layer {
+        layer: "file cache",
+        hits: report.file_cache.get(CACHE_HITS).copied().unwrap_or(0),
+        misses: report.file_cache_misses,
+    };
+    counted.into_iter().chain([file_cache]).collect()
+}
+
+fn layers(report: &ServerReport) -> Vec<Vec<String>> {
     let mut rows = vec![["layer", "hits", "misses", "hit"].map(str::to_owned).to_vec()];
-    let counted = LAYERS.map(|(layer, hits, misses)| (layer, value(hits), value(misses)));
-    let found = report.file_cache.get(CACHE_HITS).copied().unwrap_or(0);
-    let file_cache = ("file cache", found, report.file_cache_misses);
-    for (layer, hits, misses) in counted.into_iter().chain([file_cache]) {
+    for Layer { layer, hits, misses } in server_layers(report) {
         let share = (hits * 100).checked_div(hits + misses);
         rows.push(vec![
             layer.to_owned(),
@@ -145,8 +219,8 @@ fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use curt_trace::ServerCounters;
     use curt_trace::stages::{StageTimes, begin, finish, proceed, tell_procedure};
-    use curt_trace::{ServerCounter, ServerCounters};
 
     use super::*;
 
@@ -175,6 +249,7 @@ mod tests {
         let mut report = ServerReport {
             counters: counters.snapshot(),
             stages: times.report(),
+            limits: [("threads".to_owned(), 3), ("idle-timeout".to_owned(), 0)].into(),
             ..ServerReport::default()
         };
         let shown = text(&report, false);
@@ -185,9 +260,11 @@ mod tests {
             "mean age (ms): 0",
             "100%",
             "token_hits",
+            "3 threads",
         ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
+        assert!(!shown.contains("idle-timeout") && text(&report, true).contains("0 idle-timeout"));
         report.stages = StageReport::default();
         assert!(text(&report, false).contains("--stages 16"));
     }

@@ -1,5 +1,7 @@
 //! `curt serve` and clients that send what no client should: each harms itself at most, and costs one log line.
 
+mod ending;
+mod log;
 mod victim;
 
 use std::io::{Read, Write};

@@ -21,7 +21,7 @@ use curt_xdr::{Decoder, Encode, put_fixed, put_opaque};
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) const THREADS: usize = 16;
 
-/// `curt serve` of memory on a free port.
+/// `curt serve` on a free port.
 pub(crate) struct Victim {
     pub(crate) running: Running,
     pub(crate) address: SocketAddr,
@@ -38,16 +38,15 @@ impl Encode for Raw {
 }
 
 impl Victim {
+    /// Of memory.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self> {
+        Self::serving("/memory", &[&["--memory"], arguments].concat())
+    }
+
+    /// Of whatever `arguments` say is exported as `export`.
+    pub(crate) fn serving(export: &str, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(program("curt")?);
-        command.args([
-            "serve",
-            "--memory",
-            "--insecure",
-            "--no-rpcbind",
-            "--bind",
-            "127.0.0.1:0",
-        ]);
+        command.args(["serve", "--insecure", "--no-rpcbind", "--bind", "127.0.0.1:0"]);
         command.args(["--threads", &THREADS.to_string()]).args(arguments);
         let running = Running::start("curt serve", &mut command)?;
         running.wait_for("listening on", SOON)?;
@@ -64,7 +63,7 @@ impl Victim {
             root: Vec::new(),
         };
         let mut path = Vec::new();
-        put_opaque(&mut path, b"/memory");
+        put_opaque(&mut path, export.as_bytes());
         let mounted = victim.call(mount3::PROGRAM, 1, path)?;
         let mut decoder = Decoder::new(&mounted);
         ensure!(decoder.u32()? == 0, "not mounted: {output}");

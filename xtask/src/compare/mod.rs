@@ -13,17 +13,19 @@ use crate::packages;
 /// Where the picture is, below the repository's top.
 const PICTURE: &str = "docs/latency.svg";
 
-/// Runs the benchmark of latencies beside Ganesha. With `json` what it says is printed, else the documents are written.
+/// Runs the benchmark of latencies beside Ganesha, with `more` of its options. With `json` what it says is printed, else the
+/// documents are written.
 ///
 /// # Errors
 /// Something cannot be installed, built, started or written, or the benchmark found a wrong answer.
-pub(crate) fn latency(root: &Path, rounds: u16, json: bool) -> Result<()> {
+pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> Result<()> {
     packages::install()?;
     build(root)?;
     let programs = root.join("target/release");
     let mut command = Command::new(programs.join("compare-latency"));
     command
         .args(["--json", "--mount", "--rounds", &rounds.to_string()])
+        .args(more)
         .env("CURT_PROGRAMS", &programs)
         .current_dir(root)
         .stdin(Stdio::null())

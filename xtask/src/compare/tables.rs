@@ -58,13 +58,13 @@ pub(super) fn readme(report: &Value) -> Result<String> {
 
 fn single(rows: &[Value], placement: &str, title: &str) -> String {
     let mut text = format!(
-        "{title}:\n\n| operation | echo | floor | Curt | p99 | by floor (95 %) | without file cache | through a mount | Ganesha | Ganesha by Curt |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n"
+        "{title}:\n\n| operation | echo | floor | Curt | p99 | by floor (95 %) | without file cache | through a mount | Ganesha | Ganesha by Curt | Ganesha by floor | Ganesha by echo |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n"
     );
     for row in of(rows, 1, 1, placement) {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             text_of(row, "op"),
             tenths(number(row, "echo_us")),
             tenths(number(row, "floor_us")),
@@ -75,6 +75,9 @@ fn single(rows: &[Value], placement: &str, title: &str) -> String {
             tenths(number(row, "mount_us")),
             tenths(peer(row, "us")),
             faster(peer(row, "us"), number(row, "curt_us")),
+            // What nobody could beat: a server that does nothing but the system calls, and one that does nothing at all.
+            factor(peer(row, "us"), number(row, "floor_us")),
+            factor(peer(row, "us"), number(row, "echo_us")),
         );
     }
     text.push('\n');
@@ -116,7 +119,7 @@ fn many(rows: &[Value], outstanding: u64, connections: u64) -> String {
 fn sizes(report: &Value) -> String {
     let rows = report["sizes"].as_array().map_or(&[][..], Vec::as_slice);
     let mut text = String::from(
-        "The document's table (µs for each size; with the file cache, without it, and their ratio with its interval of 95 %):\n\n\
+        "The document's table, client and servers on one processor (µs for each size; with the file cache, without it, and their ratio with its interval of 95 %):\n\n\
          | KiB | write | rewrite | read | reread |\n|---|---|---|---|---|\n",
     );
     for passes in rows.chunks(4) {
@@ -168,6 +171,14 @@ fn number(row: &Value, key: &str) -> Option<f64> {
 
 fn peer(row: &Value, key: &str) -> Option<f64> {
     row["peers"][PEER][key].as_f64()
+}
+
+/// How many times as much the one is as the other.
+fn factor(one: Option<f64>, other: Option<f64>) -> String {
+    match one.zip(other) {
+        Some((one, other)) if other > 0.0 => format!("{:.1} times", one / other),
+        _ => String::new(),
+    }
 }
 
 /// By which factor ours is better; below 1 we lose.
@@ -222,8 +233,14 @@ mod tests {
     #[test]
     fn rows_that_lose_say_so() {
         let text = benchmarks(&report()).unwrap_or_default();
-        assert!(text.contains("| 16.0 | 2.0 times |"), "{text}");
-        assert!(text.contains("| 16.0 | 0.5 times **loses** |"), "{text}");
+        assert!(
+            text.contains("| 16.0 | 2.0 times | 2.0 times | 2.3 times |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| 16.0 | 0.5 times **loses** | 2.0 times | 2.3 times |"),
+            "{text}"
+        );
         assert!(
             text.contains("| 1 | 2.0 / 1.0: 2.00 (1.50 to 2.50) **loses** |"),
             "{text}"

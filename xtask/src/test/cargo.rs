@@ -25,11 +25,28 @@ impl Sum {
 
 /// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs no tests counts as one check.
 pub(super) fn cargo(arguments: &[&str]) -> Result<Sum> {
-    run(arguments, |line| println!("{line}"))
+    run(arguments, |line| {
+        if !is_usual(line) {
+            println!("{line}");
+        }
+    })
 }
 
-/// The same; what is worth showing goes to `show`.
-pub(super) fn run(arguments: &[&str], mut show: impl FnMut(&str)) -> Result<Sum> {
+/// Tests that went well are many, and the sums tell of them.
+pub(super) fn is_usual(line: &str) -> bool {
+    line.is_empty()
+        || passed(line).is_some()
+        || line.starts_with("running ")
+        || results(line).is_some_and(|sum| sum.failed == 0)
+}
+
+/// The name of a test that a line says went well.
+fn passed(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... ok")
+}
+
+/// The same; every line goes to `hear`.
+pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .args(arguments)
@@ -48,13 +65,7 @@ pub(super) fn run(arguments: &[&str], mut show: impl FnMut(&str)) -> Result<Sum>
                 failed: sum.failed + results.failed,
             };
         }
-        // Tests that went well are many, and the sums tell of them.
-        if !(line.is_empty()
-            || line.starts_with("test ") && line.ends_with(" ... ok")
-            || line.starts_with("running "))
-        {
-            show(&line);
-        }
+        hear(&line);
     }
     let well = child.wait()?.success();
     // A failure that no test's result tells of: it did not compile, or a test's process died.
@@ -68,7 +79,7 @@ pub(super) fn run(arguments: &[&str], mut show: impl FnMut(&str)) -> Result<Sum>
 }
 
 /// `test result: ok. 3 passed; 0 failed; …`
-fn results(line: &str) -> Option<Sum> {
+pub(super) fn results(line: &str) -> Option<Sum> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let count = |name: &str| {
         let (before, _) = counts.split_once(name)?;
@@ -83,6 +94,19 @@ fn results(line: &str) -> Option<Sum> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_went_well_is_usual() {
+        assert_eq!(passed("test a::b ... ok"), Some("a::b"));
+        assert!(is_usual("test a::b ... ok") && is_usual("running 3 tests") && is_usual(""));
+        for line in [
+            "test a::b ... FAILED",
+            "test result: ok. 1 passed",
+            "thread panicked",
+        ] {
+            assert!(!is_usual(line), "{line}");
+        }
+    }
 
     #[test]
     fn results_of_a_test_binary_are_understood() {

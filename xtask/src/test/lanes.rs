@@ -1,67 +1,150 @@
-//! The tests of whole programs: files side by side where they only wait for their kernels and servers, each in a network of its
-//! own; one after another where a time that is measured would be another's fault.
+//! Tests side by side: programs of unit tests as they are, of whole-program tests each test by itself, in a network of its own.
 
 use std::collections::VecDeque;
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::cargo::{self, Sum};
-use crate::root;
+use super::binaries::{self, Binary, Outcome};
+use super::cargo::Sum;
 
-/// How many run at a time: as many as there are processors where there are few.
-const LANES: usize = 2;
-/// Files that hold counts or times against how long a run took: nothing else runs beside them.
-const ALONE: [&str; 5] = ["bench", "connections", "demo", "memory", "slow_exports"];
-/// The longest, first: whoever is alone at the end is done soon.
-const LONGEST: [&str; 4] = ["serve", "mount", "silence", "helper"];
+/// How many programs of unit tests run at a time: many of them keep one processor busy.
+const UNITS: usize = 2;
+/// How many tests of whole programs: they wait for their kernels and servers much of the time.
+const LANES: usize = 3;
+/// Whatever takes so long is told of by itself.
+const LONG: Duration = Duration::from_secs(10);
 
-/// Runs those whose name contains `name`.
-pub(super) fn run(name: &str) -> Result<Sum> {
-    let (alone, mut together): (Vec<_>, Vec<_>) = files(&root().join("tests/tests"))?
+/// The crate of whole-program tests.
+const WHOLE_PROGRAMS: &str = "curt-tests";
+/// Its programs whose tests share what they measured, or each fill the machine with a thousand processes: they stay together.
+const TOGETHER: [&str; 2] = ["bench", "silence"];
+/// Its programs that replay the recorded workloads in their own time: these few run side by side, with nothing else.
+const REPLAYS: [&str; 2] = ["bench", "demo"];
+/// Its programs that hold times against each other, or leave others no time: nothing else runs beside them.
+const ALONE: [&str; 4] = ["connections", "memory", "silence", "slow_exports"];
+/// What takes longest begins first: whoever is alone at the end is done soon.
+const LONGEST: [&str; 16] = [
+    "million_names",
+    "conformance",
+    "listing",
+    "replay",
+    "data",
+    "bench",
+    "linux_writes_100_000_times_at_random",
+    "random_writer_on_a_mount_of_knfsd_finds_nothing_wrong",
+    "curt_and_linux_see_each_others_changes_at_the_next_open",
+    "linux_builds_a_c_project_in_an_export",
+    "linux_replays_page_without_a_wrong_result",
+    "two_linux_clients_see_each_others_changes_at_the_next_open",
+    "sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost",
+    "power_cut_of_knfsd_loses_nothing_that_was_synced",
+    "killed_ganesha_loses_nothing_that_was_synced",
+    "permissions_equal_those_of_a_local_file_system",
+];
+
+/// Something to run: a program, or one test of it.
+struct Job {
+    binary: Binary,
+    /// All of them, or one.
+    tests: Tests,
+}
+
+enum Tests {
+    All,
+    Named(String),
+    One(String),
+}
+
+impl Job {
+    fn name(&self) -> String {
+        let Binary { package, target, .. } = &self.binary;
+        match &self.tests {
+            Tests::All => format!("{package} {target}"),
+            Tests::Named(_) => target.clone(),
+            Tests::One(test) => format!("{target} {test}"),
+        }
+    }
+
+    fn run(&self) -> Result<Outcome> {
+        match &self.tests {
+            Tests::All => self.binary.run(&[]),
+            Tests::Named(name) => self.binary.run(&["--test-threads", "1", name]),
+            Tests::One(test) => self.binary.run(&["--exact", test]),
+        }
+    }
+
+    /// Where it stands in [`LONGEST`].
+    fn place(&self) -> usize {
+        let is_it = |long: &&str| match &self.tests {
+            Tests::One(test) => test == *long,
+            Tests::All | Tests::Named(_) => self.binary.target == **long,
+        };
+        LONGEST.iter().position(is_it).unwrap_or(LONGEST.len())
+    }
+}
+
+/// Runs the programs of tests that are in the workspace, but for those of whole programs.
+pub(super) fn units() -> Result<Sum> {
+    let (sum, binaries) = binaries::build(&["--workspace", "--exclude", WHOLE_PROGRAMS])?;
+    let jobs = binaries
         .into_iter()
-        .partition(|file| ALONE.contains(&file.as_str()));
-    let place = |file: &str| LONGEST.iter().position(|long| *long == file);
-    together.sort_by_key(|file| place(file).unwrap_or(LONGEST.len()));
-    // Once, and not in each lane; the tests of the programs that only tests use go with it.
-    let mut sum = cargo::cargo(&["test", "-p", "curt-tests", "--lib", "--bins", "--", name])?;
-    sum = sum.and(
-        cargo::cargo(&["test", "-p", "curt-tests", "--tests", "--no-run"])
-            .map(|built| Sum { passed: 0, ..built })?,
-    );
-    for (files, lanes) in [(together, LANES), (alone, 1)] {
-        sum = sum.and(side_by_side(files, lanes, name)?);
+        .map(|binary| Job {
+            binary,
+            tests: Tests::All,
+        })
+        .collect();
+    Ok(sum.and(side_by_side(jobs, UNITS)?))
+}
+
+/// Runs the tests of whole programs whose names contain `name`.
+pub(super) fn whole_programs(name: &str) -> Result<Sum> {
+    let (mut sum, binaries) = binaries::build(&["-p", WHOLE_PROGRAMS])?;
+    for named in TOGETHER.iter().chain(&REPLAYS).chain(&ALONE) {
+        let is_there = binaries.is_empty() || binaries.iter().any(|binary| binary.target == **named);
+        ensure!(is_there, "there are no tests {named}");
+    }
+    let (mut others, mut replays, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    for binary in binaries {
+        let is_in = |list: &[&str]| list.contains(&binary.target.as_str());
+        let jobs = if is_in(&REPLAYS) {
+            &mut replays
+        } else if is_in(&ALONE) {
+            &mut alone
+        } else {
+            &mut others
+        };
+        if is_in(&TOGETHER) {
+            let tests = Tests::Named(name.to_owned());
+            jobs.push(Job { binary, tests });
+        } else {
+            let tests = binary.tests(name)?.into_iter().map(Tests::One);
+            jobs.extend(tests.map(|tests| Job {
+                binary: binary.clone(),
+                tests,
+            }));
+        }
+    }
+    for (jobs, lanes) in [(others, LANES), (replays, LANES), (alone, 1)] {
+        sum = sum.and(side_by_side(jobs, lanes)?);
     }
     Ok(sum)
 }
 
-/// The test files in a directory: `NAME.rs`, or `NAME/main.rs`.
-fn files(directory: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-        let path = entry?.path();
-        let is_test = path.extension().is_some_and(|it| it == "rs") || path.join("main.rs").exists();
-        if let Some(name) = path.file_stem().filter(|_| is_test) {
-            names.push(name.to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-fn side_by_side(files: Vec<String>, lanes: usize, name: &str) -> Result<Sum> {
-    let waiting = Mutex::new(VecDeque::from(files));
+fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<Sum> {
+    jobs.sort_by_key(Job::place);
+    let waiting = Mutex::new(VecDeque::from(jobs));
     let lane = || -> Result<Sum> {
         let mut sum = Sum::default();
         loop {
             let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some(file) = next else {
+            let Some(job) = next else {
                 return Ok(sum);
             };
-            sum = sum.and(one(&file, name)?);
+            let outcome = job.run()?;
+            tell(&job.name(), &outcome);
+            sum = sum.and(outcome.sum);
         }
     };
     std::thread::scope(|scope| {
@@ -75,45 +158,12 @@ fn side_by_side(files: Vec<String>, lanes: usize, name: &str) -> Result<Sum> {
     })
 }
 
-/// Runs one file, and prints what it has to say in one piece.
-fn one(file: &str, name: &str) -> Result<Sum> {
-    let start = Instant::now();
-    let mut said = String::new();
-    let arguments = [
-        "test",
-        "--quiet",
-        "-p",
-        "curt-tests",
-        "--test",
-        file,
-        "--no-fail-fast",
-        "--",
-    ];
-    let own = ["--test-threads", "1", name];
-    let sum = cargo::run(&[&arguments[..], &own].concat(), |line| {
-        // The sums say how many there were.
-        if !line.chars().all(|letter| letter == '.') {
-            said.push_str(line);
-            said.push('\n');
-        }
-    })?;
-    print!("{file}: {:.1} s\n{said}", start.elapsed().as_secs_f64());
-    Ok(sum)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_file_that_is_named_is_there() -> Result<()> {
-        let files = files(&root().join("tests/tests"))?;
-        for named in ALONE.iter().chain(&LONGEST) {
-            assert!(
-                files.iter().any(|file| file == named),
-                "{named} is no test file: {files:?}"
-            );
-        }
-        Ok(())
+/// Prints in one piece what there is to say of what took long or failed.
+fn tell(name: &str, outcome: &Outcome) {
+    let Outcome { sum, took, said } = outcome;
+    if sum.failed > 0 {
+        println!("{:>7.1} s {name}: FAILED\n{said}", took.as_secs_f64());
+    } else if *took >= LONG {
+        println!("{:>7.1} s {name}", took.as_secs_f64());
     }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all checks and tests, each part with its time, and one line of sums at the end.
 
+mod binaries;
 mod cargo;
 mod lanes;
 
@@ -63,24 +64,44 @@ pub(crate) fn run(scope: &Scope) -> Result<bool> {
             ])
         });
         // What is there is tested although something else failed: one run says everything.
-        part(&mut parts, "unit tests", || {
-            cargo(&["test", "--workspace", "--exclude", "curt-tests", "--no-fail-fast"])
+        part(&mut parts, "unit tests", lanes::units);
+        part(&mut parts, "examples", || {
+            cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])
         });
     }
     match scope {
         Scope::WithoutWholePrograms => {}
         Scope::All => {
-            whole_programs(&mut parts, "");
-            part(&mut parts, "fuzz", || {
-                checked(fuzz::run(None, FUZZ_SECONDS).map(|()| true))
+            release_build(&mut parts);
+            // It takes what the others leave of the processors.
+            std::thread::scope(|scope| {
+                let fuzz = scope.spawn(fuzz_aside);
+                part(&mut parts, "whole programs", || lanes::whole_programs(""));
+                part(&mut parts, "fuzz", || {
+                    fuzz.join().map_err(|_| anyhow::anyhow!("it panicked"))?
+                });
             });
         }
-        Scope::WholePrograms(name) => whole_programs(&mut parts, name),
+        Scope::WholePrograms(name) => {
+            release_build(&mut parts);
+            part(&mut parts, "whole programs", || lanes::whole_programs(name));
+        }
     }
     Ok(report(&parts))
 }
 
-fn whole_programs(parts: &mut Vec<Part>, name: &str) {
+/// Fuzzes shortly, with the least priority.
+fn fuzz_aside() -> Result<Sum> {
+    const LEAST: i32 = 19;
+    let start = Instant::now();
+    // Of this thread and of the processes that it starts.
+    rustix::process::nice(LEAST)?;
+    let done = checked(fuzz::run(None, FUZZ_SECONDS, fuzz::Build::Plain).map(|()| true));
+    println!("fuzzing took {:.1} s aside", start.elapsed().as_secs_f64());
+    done
+}
+
+fn release_build(parts: &mut Vec<Part>) {
     let programs = [
         "build",
         "--release",
@@ -93,7 +114,6 @@ fn whole_programs(parts: &mut Vec<Part>, name: &str) {
         "--bins",
     ];
     part(parts, "release build", || cargo(&programs));
-    part(parts, "whole programs", || lanes::run(name));
 }
 
 fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result<Sum>) {

@@ -11,6 +11,22 @@ const SEMANTICS: &str = "SEMANTICS.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// The manifest that takes nothing from the workspace's, for another compiler builds it.
 const FUZZ: &str = "fuzz/Cargo.toml";
+/// How many underscores a test's name has at least, where most of what is named is a test,
+const SHORTEST_TEST: usize = 2;
+/// and where functions and options are named, too.
+const SHORTEST_TEST_ELSEWHERE: usize = 4;
+/// Where paths in the repository begin.
+const TOPS: [&str; 9] = [
+    ".ci",
+    "crates",
+    "curt",
+    "docs",
+    "fuzz",
+    "packaging",
+    "tests",
+    "workloads",
+    "xtask",
+];
 /// Documents that have to be there.
 const DOCUMENTS: [&str; 8] = [
     ARCHITECTURE,
@@ -35,8 +51,54 @@ pub(super) fn check(root: &Path, files: &[Text], complaints: &mut Complaints) {
         let fuzz = text(FUZZ).map_or("", |file| &file.text);
         check_dependencies(&[&workspace.text, fuzz], architecture, complaints);
     }
-    if let Some(semantics) = text(SEMANTICS) {
-        check_promises(semantics, &tests(files), complaints);
+    let tests = tests(files);
+    for file in files.iter().filter(|file| file.has_ending("md")) {
+        if file.path.as_os_str() == SEMANTICS {
+            check_promises(file, &tests, SHORTEST_TEST, complaints);
+            check_claims(file, complaints);
+        } else if !names_others(&file.path) {
+            check_promises(file, &tests, SHORTEST_TEST_ELSEWHERE, complaints);
+        }
+        check_paths(root, file, complaints);
+    }
+}
+
+/// Whether a document is about names that are neither tests nor ours to choose: of events, of figures.
+fn names_others(path: &Path) -> bool {
+    path.parent().is_some_and(|parent| parent.as_os_str() == "docs")
+}
+
+/// What is named as a path in the repository has to be there.
+fn check_paths(root: &Path, file: &Text, complaints: &mut Complaints) {
+    let is_path = |word: &&str| {
+        let known = word.split_once('/').is_some_and(|(top, _)| TOPS.contains(&top));
+        known && !word.contains([' ', '*', '<', '{'])
+    };
+    for (number, line) in file.text.lines().enumerate() {
+        for path in line.split('`').skip(1).step_by(2).filter(is_path) {
+            if !root.join(path).exists() {
+                complaints.add(&file.path, number + 1, format!("there is no {path}"));
+            }
+        }
+    }
+}
+
+/// Each claim, which is an item of a list, names a test.
+fn check_claims(semantics: &Text, complaints: &mut Complaints) {
+    let mut open: Option<(usize, bool)> = None;
+    for (number, line) in semantics.text.lines().chain([""]).enumerate() {
+        if !line.starts_with("  ")
+            && let Some((began, false)) = open.take()
+        {
+            complaints.add(&semantics.path, began, "a claim without a test");
+        }
+        if line.starts_with("- ") {
+            open = Some((number + 1, false));
+        }
+        if let Some((_, has_test)) = &mut open {
+            let mut words = line.split('`').skip(1).step_by(2);
+            *has_test |= words.any(|word| is_test_name(word, SHORTEST_TEST));
+        }
     }
 }
 
@@ -118,28 +180,29 @@ fn tests(files: &[Text]) -> BTreeSet<&str> {
     names
 }
 
-/// Each test that the document names has to exist. A test is named as `` `name` `` with at least two underscores: what is shorter may be an option.
-fn check_promises(semantics: &Text, tests: &BTreeSet<&str>, complaints: &mut Complaints) {
-    for (number, line) in semantics.text.lines().enumerate() {
+/// Each test that the document names has to exist. A test is named as `` `name` `` with at least so many underscores: what is shorter may be an
+/// option or a function.
+fn check_promises(document: &Text, tests: &BTreeSet<&str>, underscores: usize, complaints: &mut Complaints) {
+    for (number, line) in document.text.lines().enumerate() {
         for name in line
             .split('`')
             .skip(1)
             .step_by(2)
-            .filter(|name| is_test_name(name))
+            .filter(|name| is_test_name(name, underscores))
         {
             let last = name.rsplit("::").next().unwrap_or(name);
             if !tests.contains(last) {
-                complaints.add(&semantics.path, number + 1, format!("there is no test {name}"));
+                complaints.add(&document.path, number + 1, format!("there is no test {name}"));
             }
         }
     }
 }
 
-fn is_test_name(word: &str) -> bool {
+fn is_test_name(word: &str, underscores: usize) -> bool {
     let own = |letter: char| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_' || letter == ':'
     };
-    word.chars().all(own) && word.matches('_').count() >= 2
+    word.chars().all(own) && word.matches('_').count() >= underscores
 }
 
 #[cfg(test)]
@@ -178,9 +241,33 @@ mod tests {
             "- a `it_really_holds`\n- b `x::it_is_no_test` `acregmin` `no_cto`\n",
         );
         let mut complaints = Complaints::default();
-        check_promises(&promises, &tests(&files), &mut complaints);
+        check_promises(&promises, &tests(&files), SHORTEST_TEST, &mut complaints);
         assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
         assert!(complaints.0[0].contains("it_is_no_test"));
+    }
+
+    #[test]
+    fn claims_without_a_test_and_paths_that_lead_nowhere_are_told() {
+        let document = file(
+            SEMANTICS,
+            "- one\n  (`it_has_one`)\n- two `acregmin`\n  goes on\n- three `so_has_this`\n\ntext\n- four",
+        );
+        let mut complaints = Complaints::default();
+        check_claims(&document, &mut complaints);
+        let lines: Vec<_> = complaints
+            .0
+            .iter()
+            .filter_map(|said| said.split(':').nth(1))
+            .collect();
+        assert_eq!(lines, ["3", "8"]);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let document = file(
+            "docs/x.md",
+            "`xtask/src/main.rs` `xtask/nowhere.rs`\n`a/b` `tests/*.rs` `curt mount`\n",
+        );
+        let mut complaints = Complaints::default();
+        check_paths(&root, &document, &mut complaints);
+        assert_eq!(complaints.0, ["docs/x.md:1: there is no xtask/nowhere.rs"]);
     }
 
     #[test]

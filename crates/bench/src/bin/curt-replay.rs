@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     match perform(
         workload,
         Path::new(directory),
-        pause,
+        (pause, usize::MAX),
         &mut std::io::stdout().lock(),
     ) {
         Ok(outcome) if outcome.wrong == 0 => ExitCode::SUCCESS,

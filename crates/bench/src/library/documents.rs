@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use curt_client::{Behaviour, Caller};
-use curt_policy::{AccessMode, CacheOptions, Users};
+use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
 use curt_server::{ExportRules, Squash};
 use curt_trace::ProcedureCalls;
 use curt_vfs::MemoryOptions;
@@ -58,9 +58,11 @@ pub fn comparisons(request: Duration) -> Result<Vec<Comparison>, DocumentError> 
     ])
 }
 
+/// What the documents asked for, and nothing that came after them.
 fn default() -> CacheOptions {
     CacheOptions {
         users: Users::Many,
+        fill: FillMode::Off,
         ..CacheOptions::default()
     }
 }

@@ -3,9 +3,11 @@
 
 pub mod documents;
 mod kernel;
+mod linux;
 mod replay;
 mod world;
 
 pub use kernel::{Kernel, KernelFile, Links};
+pub use linux::LinuxReplay;
 pub use replay::replay;
 pub use world::{Mounted, ScriptedClock, World, WorldError};

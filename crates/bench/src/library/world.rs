@@ -15,7 +15,7 @@ use curt_client::{Behaviour, Client, Environment, MountedRoot, Observer};
 use curt_proto::mount3::{self, ExportPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::auth::Credential;
-use curt_rpc::client::{Interrupt, Request, Transport};
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
 use curt_server::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, State};
 use curt_trace::{ProcedureCalls, Procedures, ServerCounters};
 use curt_vfs::{MemoryOptions, MemoryVfs, Time, TimeSource, Vfs};
@@ -142,7 +142,22 @@ pub struct Mounted {
     /// The client.
     pub client: Client,
     requests: Arc<Procedures>,
+    received: Arc<AtomicU64>,
     background: Arc<Inline>,
+}
+
+/// Passes calls on, and counts the bytes of their results.
+struct Counting {
+    server: Loopback,
+    received: Arc<AtomicU64>,
+}
+
+impl Transport for Counting {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        let reply = self.server.call(request, interrupt)?;
+        self.received.fetch_add(reply.results().len() as u64, Relaxed);
+        Ok(reply)
+    }
 }
 
 impl World {
@@ -219,13 +234,18 @@ impl World {
             background: Arc::<Inline>::clone(&background),
             observer,
         };
-        let transport: Arc<dyn Transport> = Arc::new(transport);
+        let received = Arc::<AtomicU64>::default();
+        let transport: Arc<dyn Transport> = Arc::new(Counting {
+            server: transport,
+            received: Arc::clone(&received),
+        });
         let wire = Arc::new(Wire::new(transport, Arc::<ScriptedClock>::clone(&self.clock)));
         let root = ask_root(&wire)?;
         let client = Client::new(&root, wire, Security::sys(), behaviour, &environment).map_err(refused)?;
         Ok(Mounted {
             client,
             requests,
+            received,
             background,
         })
     }
@@ -244,6 +264,12 @@ impl Mounted {
     #[must_use]
     pub fn requests(&self) -> ProcedureCalls {
         self.requests.snapshot()
+    }
+
+    /// Bytes of all results so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received.load(Relaxed)
     }
 
     /// Does the work that was put off (writing behind, cleaning up).

@@ -20,6 +20,7 @@ mod readahead;
 mod segment;
 mod segments;
 mod shared;
+mod taking;
 mod write;
 mod writeback;
 
@@ -35,10 +36,12 @@ use curt_proto::nfs3::{FileHandle, Status, WriteVerifier};
 use curt_rpc::client::CallError;
 
 use crate::plan::{Attributes, Wcc};
+use curt_trace::events::Event;
 
 pub use file::FileData;
 pub use plane::{DataPlane, OpenData, OpenMode, Unsent};
 pub use shared::{ReadBytes, Shared};
+pub use taking::ReadTarget;
 pub use write::{Position, Taken};
 
 /// What the data half asks of and tells to the inode whose data it moves. Never called with a lock of the data half held.
@@ -69,8 +72,24 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// A WRITE's or COMMIT's reply carried this verifier.
     fn note_verifier(&self, _: WriteVerifier) {}
 
+    /// The client's number of it; 0 if it has none.
+    fn number(&self) -> u64 {
+        0
+    }
+
+    /// The file's number for this event; 0 if it is not known, or nobody wants the event.
+    fn fileid_for(&self, _: Event) -> u64 {
+        0
+    }
+
     /// How a log line names it.
     fn label(&self) -> String;
+}
+
+/// As an event tells it: 0, or a negative errno.
+fn told<T>(answer: &Result<T, DataError>) -> i32 {
+    let error = answer.as_ref().err();
+    error.map_or(0, |error| -crate::errno::of_data(*error).raw_os_error())
 }
 
 /// Why data could not be moved.

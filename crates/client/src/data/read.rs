@@ -6,12 +6,15 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
 use curt_rpc::{auth::Credential, client::Interrupt};
-use curt_trace::ClientCounter;
+use curt_trace::{Cause, ClientCounter, scope};
 
 use super::{
     DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,
@@ -20,8 +23,8 @@ use super::{
     readahead::{self, UNIT},
     segment::Usage,
     shared::{ReadBytes, Shared},
+    taking::{ReadTarget, Straight},
 };
-use crate::plan::{Asker, v3};
 
 /// READs of one file under way at once, read-ahead included.
 const FETCHES_MAX: usize = 16;
@@ -31,22 +34,24 @@ const FETCHES_MAX: usize = 16;
 pub(super) struct Fetch {
     pub(super) range: Range<u64>,
     /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has moved.
-    resizes: u64,
-    /// Of its bytes when they are there: Idle if somebody needs them now.
-    usage: Usage,
+    pub(super) resizes: u64,
+    /// Others than its asker wait for it. Changed and looked at under the file's lock.
+    shared: AtomicBool,
+    /// Of its bytes when they are there: Idle if somebody needs them now; `None` if they are not kept.
+    pub(super) usage: Option<Usage>,
     outcome: OnceLock<Result<Fetched, DataError>>,
 }
 
 /// What a READ brought.
 #[derive(Clone, Debug)]
-struct Fetched {
-    offset: u64,
-    bytes: Shared,
+pub(super) struct Fetched {
+    pub(super) offset: u64,
+    pub(super) bytes: Shared,
     /// The server's file ends here.
-    end: bool,
-    sent_at: Instant,
+    pub(super) end: bool,
+    pub(super) sent_at: Instant,
     /// [`FileState::resizes`] when its READ was begun.
-    resizes: u64,
+    pub(super) resizes: u64,
 }
 
 /// What a reader has to do next.
@@ -63,23 +68,44 @@ impl Fetch {
         Arc::new(Self {
             range,
             resizes,
-            usage,
+            shared: AtomicBool::new(false),
+            usage: Some(usage),
             outcome: OnceLock::new(),
         })
+    }
+
+    /// A READ past all caches: nobody but its asker knows of it.
+    pub(super) fn private(range: Range<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            range,
+            resizes: 0,
+            shared: AtomicBool::new(false),
+            usage: None,
+            outcome: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn is_private(&self) -> bool {
+        self.usage.is_none()
+    }
+
+    /// Whether others than its asker wait for it. Asked under the file's lock.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Relaxed)
     }
 }
 
 impl Fetched {
-    fn until(&self) -> u64 {
+    pub(super) fn until(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
 }
 
 /// A read as it goes on.
-struct Reading {
-    range: Range<u64>,
+pub(super) struct Reading {
+    pub(super) range: Range<u64>,
     /// What this read waited for: good for it even if nobody else may use it.
-    fetched: Vec<Fetched>,
+    pub(super) fetched: Vec<Fetched>,
     /// The end of the server's file by attributes.
     believed: Option<u64>,
     /// [`FileState::resizes`] when the read began.
@@ -103,10 +129,42 @@ impl DataPlane {
         count: usize,
         interrupt: &Interrupt,
     ) -> Result<ReadBytes, DataError> {
+        let bytes = self.read_by(owner, open, (offset, count), interrupt, None)?;
+        Ok(bytes.expect("nobody was there to be given them"))
+    }
+
+    /// As [`DataPlane::read`], but has `target` given the bytes; of large files perhaps as they are received, so that they are
+    /// kept nowhere else.
+    ///
+    /// # Errors
+    /// Those of READ; interruption.
+    pub fn read_to(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        range: (u64, usize),
+        interrupt: &Interrupt,
+        target: &Arc<dyn ReadTarget>,
+    ) -> Result<(), DataError> {
+        if let Some(bytes) = self.read_by(owner, open, range, interrupt, Some(target))? {
+            target.put(&bytes.pieces().collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+
+    /// `None`: the target has been given the bytes.
+    fn read_by(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        (offset, count): (u64, usize),
+        interrupt: &Interrupt,
+        target: Option<&Arc<dyn ReadTarget>>,
+    ) -> Result<Option<ReadBytes>, DataError> {
         let start = offset.min(OFFSET_MAX);
         let range = start..offset.saturating_add(count as u64).min(OFFSET_MAX);
         if open.mode.direct {
-            return self.read_direct(owner, open, range, interrupt);
+            return self.read_direct(owner, open, range, interrupt, target);
         }
         let advice = open
             .ahead
@@ -140,15 +198,17 @@ impl DataPlane {
             }
             match next {
                 Next::Done(bytes) => {
-                    let fetched: usize = reading.fetched.iter().map(|fetched| fetched.bytes.len()).sum();
-                    self.counters.add(
-                        ClientCounter::ReadHitBytes,
-                        bytes.len().saturating_sub(fetched) as u64,
-                    );
-                    return Ok(bytes);
+                    self.count_hit(&reading, &bytes);
+                    return Ok(Some(bytes));
                 }
                 Next::Lead(fetch, gap_start) => {
-                    let fetched = self.fetch(owner, &fetch, &open.credential, interrupt)?;
+                    let straight = target
+                        .filter(|_| self.may_go_straight(&reading, &fetch))
+                        .map(|target| self.straight(owner, &fetch, reading.range.clone(), target));
+                    let asker = (&open.credential, interrupt);
+                    let Some(fetched) = self.fetch(owner, &fetch, asker, straight.as_ref())? else {
+                        return Ok(None);
+                    };
                     reading.whole_units &= fetched.end || fetched.until() > gap_start;
                     reading.fetched.push(fetched);
                 }
@@ -162,6 +222,13 @@ impl DataPlane {
                 }
             }
         }
+    }
+
+    /// Counts what was answered without asking for it.
+    fn count_hit(&self, reading: &Reading, bytes: &ReadBytes) {
+        let fetched: usize = reading.fetched.iter().map(|fetched| fetched.bytes.len()).sum();
+        let hit = bytes.len().saturating_sub(fetched) as u64;
+        self.counters.add(ClientCounter::ReadHitBytes, hit);
     }
 
     /// Assembles the answer, or finds what is missing for it.
@@ -206,6 +273,7 @@ impl DataPlane {
             .iter()
             .find(|fetch| fetch.range.contains(&gap.start));
         if let Some(fetch) = shared {
+            fetch.shared.store(true, Relaxed);
             return Next::Wait(Arc::clone(fetch));
         }
         let fetch = Fetch::new(self.fetch_range(state, reading, &gap), state.resizes, Usage::Idle);
@@ -272,20 +340,28 @@ impl DataPlane {
             self.counters.count(ClientCounter::ReadAhead);
             let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
             let credential = Arc::clone(&open.credential);
-            let task = move || drop(plane.fetch(&owner, &fetch, &credential, &plane.stop));
+            let task = move || {
+                let _why = scope::because(Cause::ReadAhead);
+                drop(plane.fetch(&owner, &fetch, (&credential, &plane.stop), None));
+            };
             self.background.spawn(Box::new(task));
         }
     }
 
-    /// Sends a READ, keeps what it brings unless somebody has doubted it meanwhile, and tells those who wait.
+    /// Sends a READ, keeps what it brings unless somebody has doubted it meanwhile, and tells those who wait. `None`: what it
+    /// brought went straight to the reader.
     fn fetch(
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &Arc<Fetch>,
-        credential: &Arc<Credential>,
-        interrupt: &Interrupt,
-    ) -> Result<Fetched, DataError> {
-        let outcome = self.read_once(owner, fetch, credential, interrupt);
+        asker: (&Arc<Credential>, &Interrupt),
+        straight: Option<&Arc<Straight>>,
+    ) -> Result<Option<Fetched>, DataError> {
+        let outcome = match self.read_once(owner, fetch, asker, straight) {
+            Ok(None) => return Ok(None),
+            Ok(Some(fetched)) => Ok(fetched),
+            Err(error) => Err(error),
+        };
         let number = self.bounds.cache.next_number();
         let mut kept = 0;
         let mut state = owner.data().lock();
@@ -297,9 +373,12 @@ impl DataPlane {
         if let Some(listed) = listed {
             state.fetches.swap_remove(listed);
             if let Ok(fetched) = &outcome {
-                kept = state
-                    .segments
-                    .fill(fetched.offset, &fetched.bytes, number, fetch.usage);
+                kept = state.segments.fill(
+                    fetched.offset,
+                    &fetched.bytes,
+                    number,
+                    fetch.usage.unwrap_or(Usage::Idle),
+                );
                 if kept > 0 {
                     let cache = &self.bounds.cache;
                     cache.enter(&owner.data().core, fetch.range.clone(), number);
@@ -315,60 +394,7 @@ impl DataPlane {
         if kept > 0 {
             DataCache::shrink(&self.bounds);
         }
-        outcome
-    }
-
-    fn read_once(
-        &self,
-        owner: &Arc<dyn DataOwner>,
-        fetch: &Fetch,
-        credential: &Arc<Credential>,
-        interrupt: &Interrupt,
-    ) -> Result<Fetched, DataError> {
-        let range = &fetch.range;
-        let count = u32::try_from(range.end - range.start)
-            .unwrap_or(u32::MAX)
-            .min(self.options.read_size);
-        let asker = Asker {
-            credential,
-            interrupt,
-        };
-        let answer = v3::read(&self.wire, asker, &owner.handle(), range.start, count)?;
-        owner.absorb_read(answer.about.as_ref(), answer.sent_at);
-        let data = answer.outcome.map_err(DataError::Status)?;
-        self.counters
-            .add(ClientCounter::ReadBytes, data.bytes.len() as u64);
-        Ok(Fetched {
-            offset: range.start,
-            bytes: data.bytes,
-            end: data.end,
-            sent_at: answer.sent_at,
-            resizes: fetch.resizes,
-        })
-    }
-
-    /// Reads past all caches; what was written here is with the server first.
-    fn read_direct(
-        self: &Arc<Self>,
-        owner: &Arc<dyn DataOwner>,
-        open: &OpenData,
-        range: Range<u64>,
-        interrupt: &Interrupt,
-    ) -> Result<ReadBytes, DataError> {
-        self.settle(owner, interrupt)?;
-        let mut bytes = ReadBytes::default();
-        let mut position = range.start;
-        while position < range.end {
-            let step = (range.end - position).min(u64::from(self.options.read_size));
-            let fetch = Fetch::new(position..position + step, 0, Usage::Idle);
-            let fetched = self.read_once(owner, &fetch, &open.credential, interrupt)?;
-            position = fetched.until();
-            bytes.push(fetched.bytes);
-            if fetched.end {
-                break;
-            }
-        }
-        Ok(bytes)
+        outcome.map(Some)
     }
 }
 

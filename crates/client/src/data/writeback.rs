@@ -10,7 +10,7 @@ use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::{auth::Credential, client::CallError};
-use curt_trace::ClientCounter;
+use curt_trace::{ClientCounter, scope};
 
 use super::{
     DataError, DataOwner, DataPlane,
@@ -20,6 +20,7 @@ use super::{
     shared::Shared,
 };
 use crate::plan::{Asker, Stability, Wcc, Written, v3};
+use curt_trace::{events::Event, probe};
 
 /// WRITEs of one file in flight at once.
 const WORKERS_MAX: usize = 8;
@@ -141,10 +142,41 @@ impl DataPlane {
         bytes: &Shared,
         stability: Stability,
     ) -> Result<Written, DataError> {
+        let fileid = owner.fileid_for(Event::NfsInitiateWrite);
+        probe!(NfsInitiateWrite {
+            fileid,
+            offset,
+            count: bytes.len(),
+            stable: stability as u32
+        });
+        let written = self.write_untold(owner, writer, offset, bytes, stability);
+        let (res, stable) = match &written {
+            Ok(written) => (written.count, written.stability as u32),
+            Err(_) => (0, 0),
+        };
+        probe!(NfsWritebackDone {
+            fileid,
+            offset,
+            res,
+            stable,
+            error: super::told(&written)
+        });
+        written
+    }
+
+    fn write_untold(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        writer: &Arc<Credential>,
+        offset: u64,
+        bytes: &Shared,
+        stability: Stability,
+    ) -> Result<Written, DataError> {
         let asker = Asker {
             credential: writer,
             interrupt: &self.stop,
         };
+        let _about = scope::about(owner.number());
         owner.begin_write();
         let began = self.wire.now();
         let answer = match v3::write(&self.wire, asker, &owner.handle(), offset, stability, bytes) {
@@ -158,6 +190,13 @@ impl DataPlane {
         let written = answer.outcome.map_err(DataError::Status)?;
         self.counters
             .add(ClientCounter::WriteBytes, u64::from(written.count));
+        if u64::from(written.count) != bytes.len() as u64 {
+            self.counters.count(ClientCounter::WriteShort);
+        }
+        let end = offset.saturating_add(written.count.into());
+        if answer.about.before.is_some_and(|before| before.size < end) {
+            self.counters.count(ClientCounter::WriteExtended);
+        }
         Ok(written)
     }
 
@@ -230,6 +269,9 @@ impl DataPlane {
             credential: writer,
             interrupt: &self.stop,
         };
+        let _about = scope::about(owner.number());
+        let fileid = owner.fileid_for(Event::NfsInitiateCommit);
+        probe!(NfsInitiateCommit { fileid });
         let result = match v3::commit(&self.wire, asker, &owner.handle()) {
             Ok(answer) => {
                 owner.absorb_read(answer.about.after.as_ref(), answer.sent_at);
@@ -237,6 +279,10 @@ impl DataPlane {
             }
             Err(error) => Err(DataError::Call(error)),
         };
+        probe!(NfsCommitDone {
+            fileid,
+            error: super::told(&result)
+        });
         match result {
             Ok(verifier) => self.committed(owner, covers, fulfils, verifier),
             Err(error) => self.commit_failed(owner, covers, fulfils, error),

@@ -42,6 +42,11 @@ pub(crate) struct Departure<'a> {
 }
 
 impl Flights {
+    /// The request about `id` that is under way.
+    pub(crate) fn under_way(&self, id: InodeId) -> Option<Arc<Flight>> {
+        self.0.lock().get(&id).map(Arc::clone)
+    }
+
     /// Joins the request about `id` that is under way, or begins one.
     pub(crate) fn join(&self, id: InodeId) -> Result<Arc<Flight>, Departure<'_>> {
         match self.0.lock().entry(id) {

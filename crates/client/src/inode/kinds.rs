@@ -4,11 +4,12 @@
 
 use std::sync::{Arc, Weak};
 
-use curt_policy::{Epoch, Moment, NameLabel, listing::Misses};
+use curt_policy::{Epoch, Moment, NameLabel, fill::Record, listing::Misses};
 
 use super::{Inode, Removals};
 use crate::{
     credentials::Identity,
+    identity::InodeId,
     listing::{OwnChange, Sequence},
 };
 
@@ -41,6 +42,14 @@ pub(crate) struct Directory {
     pub(crate) misses: Misses,
     /// Bytes in which attributes of names were last asked for that had been listed without.
     pub(crate) plus_size: u32,
+    /// What is remembered of asking for its names together.
+    pub(crate) fill: Record,
+    /// When its names last came together because one was wanted.
+    pub(crate) filled_at: Moment,
+    /// It has names that it does not list: what it lists are not all.
+    pub(crate) hides_names: bool,
+    /// Which of its objects was asked about last by itself.
+    pub(crate) asked_alone: Option<InodeId>,
     /// Names that requests of ours are about to change, and whether two of them are about the same one.
     changing: Vec<Changing>,
     last_change: u64,
@@ -110,6 +119,14 @@ impl Kept {
         }
     }
 
+    /// The listing that may say that a directory does not have `name`, as far as the directory can tell.
+    pub(crate) fn listing_of_all(&self, name: &[u8]) -> Option<&Arc<Sequence>> {
+        match self {
+            Self::Directory(kept) => kept.settled_listing(name).filter(|_| !kept.hides_names),
+            Self::Nothing | Self::Link(_) | Self::File(_) => None,
+        }
+    }
+
     /// The open state, if there ever was one.
     pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
         match self {
@@ -173,9 +190,18 @@ impl Directory {
     pub(crate) fn whole_listing(&mut self) -> Option<Arc<Sequence>> {
         // Nobody said what a change came to.
         if !self.unlisted.is_empty() {
-            self.drop_listing();
+            drop(self.drop_listing());
         }
         self.listing.clone()
+    }
+
+    /// The same without giving up one that a change of ours is just being entered into; `None` if there is such a change, or one
+    /// of `name` is on its way.
+    pub(crate) fn settled_listing(&self, name: &[u8]) -> Option<&Arc<Sequence>> {
+        let is_changing = self.changing.iter().any(|change| *change.name == *name);
+        self.listing
+            .as_ref()
+            .filter(|_| self.unlisted.is_empty() && !is_changing)
     }
 
     /// Keeps a listing for others; gives the former one.
@@ -195,14 +221,14 @@ impl Directory {
             (None, _) | (_, None) => false,
         };
         if !is_listed {
-            self.drop_listing();
+            drop(self.drop_listing());
         }
     }
 
     /// Listings do not say what is there any more; whoever reads one goes on with it.
-    fn drop_listing(&mut self) {
+    pub(crate) fn drop_listing(&mut self) -> Option<Arc<Sequence>> {
         self.unlisted.clear();
-        self.listing = None;
+        self.listing.take()
     }
 }
 

@@ -8,15 +8,17 @@
 mod answers;
 mod flight;
 mod kinds;
+mod marks;
 mod owner;
 mod registry;
+mod telling;
 pub(crate) mod words;
 
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -28,10 +30,12 @@ use curt_policy::{
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
+use curt_trace::probe;
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use flight::{Flight, Flights, Landed, Removals};
 pub(crate) use kinds::{Kept, LinkText, OpenState, SillyName};
+pub(crate) use marks::Use;
 pub(crate) use registry::InodeRegistry;
 
 use crate::{
@@ -55,6 +59,8 @@ pub(crate) struct Inode {
     /// Look-ups that somebody holds; changed only under the lock of the table of those. 2^32 - 1 means that many or more,
     /// and stays.
     lookups: AtomicU32,
+    /// What there is to say in a bit each; beside the facts, for in them the bits would take eight bytes. Orders nothing.
+    marks: AtomicU8,
 }
 
 /// What changes of an inode.
@@ -65,10 +71,8 @@ pub(crate) struct InodeFacts {
     answers: Answers,
     /// What is known of it by its type.
     pub(crate) kept: Kept,
-    /// The server said that the handle leads nowhere.
-    pub(crate) stale: bool,
-    /// The server and the mode bits disagreed: they do not judge access to this object any more.
-    bits_disputed: bool,
+    /// The directory that told of it last. Weak: a server may say that two directories are in each other.
+    home: Option<Weak<Inode>>,
 }
 
 impl Inode {
@@ -80,6 +84,7 @@ impl Inode {
             facts: Mutex::default(),
             data: OnceLock::new(),
             lookups: AtomicU32::new(0),
+            marks: AtomicU8::new(0),
         }
     }
 
@@ -210,9 +215,13 @@ impl Inode {
             return absorbed;
         }
         facts.void_copies();
+        self.tell_invalid(&facts, "data", "it changed at the server");
         if let Some(data) = self.data_if_any() {
             if data.pages_since().is_some() {
                 self.core.count(ClientCounter::DataInvalidated);
+                let attributes = attributes.map(|attributes| (attributes.fileid, attributes.size));
+                let (fileid, size) = attributes.unwrap_or_default();
+                probe!(NfsInvalidateMapping { fileid, size });
             }
             data.invalidate();
         }
@@ -257,7 +266,8 @@ impl Inode {
     pub(crate) fn mark_stale(&self) {
         let now = self.core.now();
         let mut facts = self.facts.lock();
-        facts.stale = true;
+        self.tell_invalid(&facts, "names", "its handle is stale");
+        self.lose();
         facts.state.doubt(now);
         facts.state.dispute_contents();
     }
@@ -265,7 +275,9 @@ impl Inode {
     /// Believe no attributes that are known now: something that happened changed them.
     pub(crate) fn doubt(&self) {
         let now = self.core.now();
-        self.facts.lock().state.doubt(now);
+        let mut facts = self.facts.lock();
+        self.tell_invalid(&facts, "attributes", "something changed them");
+        facts.state.doubt(now);
     }
 
     /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that another one fetched.
@@ -277,7 +289,7 @@ impl Inode {
         now: Moment,
     ) -> AccessView {
         let bits = match facts.state.facts() {
-            Some(known) if !facts.bits_disputed && identity.can_be_judged_by_bits() => {
+            Some(known) if !self.bits_are_disputed() && identity.can_be_judged_by_bits() => {
                 access::local_verdict(&known, credential(identity))
             }
             Some(_) | None => None,
@@ -301,9 +313,9 @@ impl Inode {
         let lesson = bits.filter(|_| identity.can_be_judged_by_bits());
         let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
         match lesson {
-            Some(access::Lesson::ServerGrantsMore) => facts.bits_disputed = true,
+            Some(access::Lesson::ServerGrantsMore) => self.dispute_bits(),
             Some(access::Lesson::ServerGrantsLess) => {
-                facts.bits_disputed = true;
+                self.dispute_bits();
                 if identity.dispute() {
                     let (uid, gid) = (identity.uid, identity.gid);
                     tracing::info!(
@@ -335,6 +347,7 @@ impl Inode {
     /// The server refused `identity` what a former answer or the mode bits allowed.
     pub(crate) fn disprove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
         let mut facts = self.facts.lock();
+        self.tell_invalid(&facts, "access", "the server refused what it allows");
         facts.state.dispute_rights();
         let epoch = facts.state.rights();
         self.keep_answer(

@@ -9,6 +9,7 @@ use crate::{
     data::{DataOwner, FileData},
     plan::{Attributes, Wcc},
 };
+use curt_trace::events::Event;
 
 impl DataOwner for Inode {
     fn handle(&self) -> FileHandle {
@@ -46,6 +47,14 @@ impl DataOwner for Inode {
 
     fn note_verifier(&self, verifier: WriteVerifier) {
         self.core.note_verifier(verifier);
+    }
+
+    fn number(&self) -> u64 {
+        self.id.0
+    }
+
+    fn fileid_for(&self, event: Event) -> u64 {
+        Self::fileid_for(self, event)
     }
 
     fn label(&self) -> String {

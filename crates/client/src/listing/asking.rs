@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    NameLabel, Rights,
+    Rights,
     listing::{self, ListingDecision, PLUS_SIZE_MAX, SIZE_FIRST_MAX},
-    names::Learned as Said,
 };
 use curt_proto::nfs3::Status;
-use curt_trace::ClientCounter;
+use curt_trace::{Cause, ClientCounter, scope};
+use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 use super::{
@@ -17,13 +17,13 @@ use super::{
     chunk::ChunkBuilder,
     fetch::{Fetched, NotFetched, Requester},
     growing::Departing,
+    priming::Count,
     sequence::{Appended, Sequence, ServerPlace},
 };
 use crate::{
     client::{Asked, Client},
     errno,
     inode::{Inode, Kept},
-    plan::ListedName,
 };
 
 /// What came of reading on.
@@ -36,9 +36,9 @@ pub(super) enum ReadOn {
 }
 
 /// A request under way: whatever becomes of it, it ends.
-struct Underway<'a> {
-    sequence: &'a Sequence,
-    ahead: Arc<Ahead>,
+pub(super) struct Underway<'a> {
+    pub(super) sequence: &'a Sequence,
+    pub(super) ahead: Arc<Ahead>,
 }
 
 impl Drop for Underway<'_> {
@@ -71,7 +71,7 @@ impl Client {
             },
             Departing::Go(ahead, place, size) => {
                 let _underway = Underway { sequence, ahead };
-                let reply = self.fetch_patiently(&requester, asked, place, size);
+                let reply = self.fetch_listing(&requester, asked, place, size);
                 self.take_reply((asked, &requester), sequence, reply)
             }
         }
@@ -89,6 +89,10 @@ impl Client {
                 if sequence.end().cookie != 0 =>
             {
                 self.count(ClientCounter::ListingBadCookie);
+                probe!(NfsReaddirBadCookie {
+                    dir: requester.inode.fileid_for(Event::NfsReaddirBadCookie),
+                    cookie: sequence.end().cookie
+                });
                 Ok(ReadOn::Refused)
             }
             Err(NotFetched::Refused(status, sent_at)) => {
@@ -108,6 +112,7 @@ impl Client {
         let requester = self.requester(asked, inode);
         let sequence = Arc::downgrade(sequence);
         self.background.spawn(Box::new(move || {
+            let _why = scope::because(Cause::ListingAhead);
             let decision = requester.decide(false);
             let fetched = requester.fetch(place, decision.bound(size), decision, ahead.interrupt());
             let is_answer = match &fetched {
@@ -129,7 +134,7 @@ impl Client {
         }));
     }
 
-    fn requester(&self, asked: &Asked, inode: &Arc<Inode>) -> Requester {
+    pub(super) fn requester(&self, asked: &Asked, inode: &Arc<Inode>) -> Requester {
         Requester {
             core: Arc::clone(&self.core),
             inode: Arc::clone(inode),
@@ -138,7 +143,7 @@ impl Client {
     }
 
     /// Bytes of a reply at most.
-    fn reply_max(&self) -> u32 {
+    pub(super) fn reply_max(&self) -> u32 {
         let limits = &self.server_limits;
         let server = limits.listing_preferred.max(limits.read_max);
         let most = server.min(self.listing_memory.reply_max());
@@ -156,17 +161,36 @@ impl Client {
         })
     }
 
-    /// Asks, and again in more bytes where those were too few: for as long as the server says so itself, and once if it gives
-    /// neither a name nor the end.
-    fn fetch_patiently(
+    /// Asks with attributes or without; without if it turns out that the server has no listings with them.
+    fn fetch_listing(
         &self,
         requester: &Requester,
         asked: &Asked,
         place: ServerPlace,
         size: u32,
     ) -> Result<Fetched, NotFetched> {
-        let most = self.reply_max();
         let decision = requester.decide(place.cookie == 0);
+        let fetched = self.fetch_patiently(requester, asked, (place, size), decision);
+        match (&fetched, decision) {
+            (Err(NotFetched::Refused(..) | NotFetched::Failed(_)), ListingDecision::Plus)
+                if self.core.lacks_plus() =>
+            {
+                self.fetch_patiently(requester, asked, (place, size), ListingDecision::Plain)
+            }
+            (_, ListingDecision::Plus | ListingDecision::Plain) => fetched,
+        }
+    }
+
+    /// Asks, and again in more bytes where those were too few: for as long as the server says so itself, and once if it gives
+    /// neither a name nor the end.
+    pub(super) fn fetch_patiently(
+        &self,
+        requester: &Requester,
+        asked: &Asked,
+        (place, size): (ServerPlace, u32),
+        decision: ListingDecision,
+    ) -> Result<Fetched, NotFetched> {
+        let most = self.reply_max();
         let (mut size, mut was_empty) = (decision.bound(size), false);
         loop {
             let larger = listing::next_size(size, most);
@@ -187,17 +211,31 @@ impl Client {
         }
     }
 
-    /// Keeps a reply: its names for the sequence, and their objects where it brought them.
     fn take_in(
         &self,
         requester: &Requester,
         sequence: &Arc<Sequence>,
         fetched: Fetched,
     ) -> Result<ReadOn, Errno> {
-        let inode = &requester.inode;
         if fetched.plus {
-            self.prime(inode, &fetched);
+            self.prime(&requester.inode, &fetched, Count::Nothing);
         }
+        self.enter(requester, sequence, &fetched)?;
+        if self.note_completeness(&requester.inode, sequence) {
+            let mut facts = requester.inode.facts();
+            facts.kept.directory().fill.listed(sequence.count());
+        }
+        Ok(ReadOn::Look)
+    }
+
+    /// Keeps a reply's names for the sequence.
+    pub(super) fn enter(
+        &self,
+        requester: &Requester,
+        sequence: &Arc<Sequence>,
+        fetched: &Fetched,
+    ) -> Result<(), Errno> {
+        let inode = &requester.inode;
         let fsid = inode.fsid().unwrap_or(0);
         let mut builder = ChunkBuilder::with_capacity(fetched.page.names.len());
         for listed in &fetched.page.names {
@@ -218,45 +256,12 @@ impl Client {
         }
         if sequence.learn(fetched.learned) {
             self.count(ClientCounter::ListingTorn);
+            probe!(NfsReaddirTorn {
+                dir: inode.fileid_for(Event::NfsReaddirTorn)
+            });
         }
         self.keep_listing(inode, sequence);
-        Ok(ReadOn::Look)
-    }
-
-    /// Learns the names and attributes that READDIRPLUS brought.
-    fn prime(&self, inode: &Arc<Inode>, fetched: &Fetched) {
-        let Some(label) = fetched.label() else { return };
-        let fsid = inode.fsid();
-        let mut primed = 0;
-        for listed in &fetched.page.names {
-            primed += u64::from(self.prime_name((inode, fsid), listed, label, fetched).is_some());
-        }
-        self.core.counters.add(ClientCounter::NamesPrimed, primed);
-    }
-
-    fn prime_name(
-        &self,
-        (inode, fsid): (&Arc<Inode>, Option<u64>),
-        listed: &ListedName,
-        label: NameLabel,
-        fetched: &Fetched,
-    ) -> Option<()> {
-        let (handle, attributes) = (listed.handle.as_ref()?, listed.attributes.as_ref()?);
-        // What is mounted there is not what the directory's file system has there; and no server means another object than the
-        // entry's own.
-        let is_own = Some(attributes.fsid) == fsid && attributes.fileid == listed.fileid;
-        if matches!(&*listed.name, b"." | b"..") || !is_own {
-            return None;
-        }
-        let child = self.core.registry.inode(&self.core, handle);
-        let number = self.core.numbering.number(attributes.fsid, attributes.fileid);
-        if child.attributes().is_some_and(|known| known.fileid != number) {
-            return None;
-        }
-        let _ = child.absorb(attributes, fetched.sent_at);
-        child.facts().stale = false;
-        let _ = self.keep_learned(inode, &listed.name, Some(&child), Said::Positive(label));
-        Some(())
+        Ok(())
     }
 
     /// Keeps a listing for those who list the directory while it does not change.
@@ -302,11 +307,12 @@ impl Client {
             (place, sequence, kept.plus_size.min(self.reply_max()))
         };
         let requester = self.requester(asked, inode);
+        let _why = scope::because(Cause::Fill);
         // Without an answer the names are looked up one by one, as they were.
         let Ok(fetched) = requester.fetch(place, size, ListingDecision::Plus, &asked.interrupt) else {
             return false;
         };
-        self.prime(inode, &fetched);
+        self.prime(inode, &fetched, Count::Nothing);
         let last = fetched.page.names.last();
         if let Some((ordinal, _)) = last.and_then(|last| sequence.place_of(&last.name))
             && let Kept::Directory(kept) = &mut inode.facts().kept

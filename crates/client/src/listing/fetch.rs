@@ -17,9 +17,12 @@ use super::{growing::Learned, sequence::ServerPlace};
 use crate::{
     core::Core,
     credentials::Identity,
+    errno,
     inode::Inode,
-    plan::{Asker, ListedPage, v3},
+    plan::{Answer, Asker, ListedPage, v3},
 };
+use curt_trace::{events::Event, probe};
+use rustix::io::Errno;
 
 /// Who asks for names, of which directory.
 #[derive(Clone)]
@@ -51,6 +54,18 @@ pub(super) enum NotFetched {
     Stuck,
 }
 
+impl NotFetched {
+    /// As an event tells it.
+    fn told(&self) -> i32 {
+        let errno = match self {
+            Self::Refused(status, _) => errno::of_status(*status),
+            Self::Failed(error) => errno::of_call(*error),
+            Self::Stuck => Errno::IO,
+        };
+        -errno.raw_os_error()
+    }
+}
+
 impl Fetched {
     /// Neither the last reply nor one with a name.
     pub(super) fn is_without_progress(&self) -> bool {
@@ -66,6 +81,9 @@ impl Fetched {
 impl Requester {
     /// With attributes or without?
     pub(super) fn decide(&self, is_at_start: bool) -> ListingDecision {
+        if self.core.lacks_plus() {
+            return ListingDecision::Plain;
+        }
         let names_since_stat = self.inode.facts().kept.directory().names_since_stat;
         let view = ListingView {
             at_start: is_at_start,
@@ -76,6 +94,32 @@ impl Requester {
 
     /// Asks for the names behind `place`, in about `size` bytes, and takes in the directory's attributes.
     pub(super) fn fetch(
+        &self,
+        place: ServerPlace,
+        size: u32,
+        decision: ListingDecision,
+        interrupt: &Interrupt,
+    ) -> Result<Fetched, NotFetched> {
+        let dir = self.inode.fileid_for(Event::NfsReaddirCacheFill);
+        probe!(NfsReaddirCacheFill {
+            dir,
+            cookie: place.cookie,
+            verifier: u64::from_be_bytes(place.verifier.0),
+            dtsize: size,
+            plus: decision == ListingDecision::Plus
+        });
+        let answer = self.fetch_untold(place, size, decision, interrupt);
+        probe!(NfsReaddirCacheFillDone {
+            dir,
+            cookie: place.cookie,
+            entries: answer.as_ref().map_or(0, |fetched| fetched.page.names.len()),
+            eof: answer.as_ref().is_ok_and(|fetched| fetched.page.end),
+            error: answer.as_ref().err().map_or(0, NotFetched::told)
+        });
+        answer
+    }
+
+    fn fetch_untold(
         &self,
         place: ServerPlace,
         size: u32,
@@ -104,6 +148,19 @@ impl Requester {
                 v3::readdir(&core.wire, asker, handle, cookie, verifier, size)
             }
         };
+        // RFC 1813 §3.3.17: a server need not have it.
+        if plus
+            && matches!(
+                &answer,
+                Err(CallError::ProcedureUnavailable)
+                    | Ok(Answer {
+                        outcome: Err(Status::Notsupp),
+                        ..
+                    })
+            )
+        {
+            core.note_lack_of_plus();
+        }
         let answer = answer.map_err(NotFetched::Failed)?;
         let sent_at = core.moment(answer.sent_at);
         let about = answer.about.as_ref();

@@ -4,11 +4,14 @@
 
 use std::sync::Arc;
 
-use curt_policy::{Epoch, NameLabel, Ticket};
+use curt_policy::{
+    Epoch, NameLabel, Ticket,
+    complete::{Pass, PassState},
+};
 
 use super::{
     ahead::Ahead,
-    sequence::{Sequence, ServerPlace},
+    sequence::{Sequence, ServerPlace, State},
 };
 
 /// Who asks for what follows the last names.
@@ -74,14 +77,25 @@ impl Sequence {
 
     /// Takes note of what the reply proves that was added last; true if it is of another state of the directory than those before.
     pub(super) fn learn(&self, learned: Learned) -> bool {
-        let mut state = self.state.lock();
-        let Some(first) = &mut state.learned else {
-            state.learned = Some(learned);
-            return false;
-        };
+        let state = &mut *self.state.lock();
+        let first = state.learned.get_or_insert(learned);
         first.last_ticket = learned.ticket;
-        let is_torn = first.label.map(|label| label.epoch) != learned.label.map(|label| label.epoch);
-        is_torn && first.label.take().is_some()
+        let is_complete = state.is_complete;
+        let is_first = state.pass.is_none();
+        let pass = state.pass.get_or_insert_with(|| Pass::begin(learned.ticket));
+        let was_whole = is_first || pass.label().is_some();
+        let is_torn = pass.add(learned.label, is_complete) == PassState::Torn;
+        is_torn && was_whole && !is_first
+    }
+
+    /// By what a name that is not in it may be believed to be missing, if it is a listing of all names.
+    pub(crate) fn complete_label(&self) -> Option<NameLabel> {
+        self.complete_label_in(&self.state.lock())
+    }
+
+    pub(super) fn complete_label_in(&self, state: &State) -> Option<NameLabel> {
+        let is_all = state.is_complete && self.is_whole() && !state.is_evicted && !state.is_broken;
+        state.pass?.label().filter(|_| is_all)
     }
 
     /// By what the names may be believed, and what the directory was like before the first of them was asked for; for a listing of

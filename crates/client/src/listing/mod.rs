@@ -9,17 +9,20 @@
 //! - What listings take of memory is bounded for the mount; what was not used for longest goes.
 //! - No lock is held across a request.
 //!
-//! `asking` and `fetch` send, `ahead` is waiting for what was sent, `reading` tells, `patch` enters changes of our own.
+//! `asking` and `fetch` send, `filling` and `refreshing` ask for the names of a directory because one is wanted, `ahead` is waiting for what was sent, `reading` tells, `patch` enters changes of our own.
 
 mod ahead;
 mod asking;
 mod chunk;
 mod fetch;
+mod filling;
 mod growing;
 mod memory;
 mod pass;
 mod patch;
+mod priming;
 mod reading;
+mod refreshing;
 mod sequence;
 mod told;
 
@@ -37,7 +40,7 @@ use crate::{
 };
 pub(crate) use memory::ListingMemory;
 use pass::Pass;
-pub(crate) use patch::OwnChange;
+pub(crate) use patch::{OwnChange, Says};
 pub(crate) use sequence::Sequence;
 use sequence::ServerPlace;
 

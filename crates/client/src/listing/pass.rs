@@ -39,7 +39,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    fn new(sequence: Arc<Sequence>) -> Self {
+    pub(super) fn new(sequence: Arc<Sequence>) -> Self {
         sequence.enter();
         Self {
             sequence,

@@ -4,13 +4,16 @@
 //! server's replies prove that nobody else changed the directory meanwhile; otherwise the listing is dropped. Readers keep
 //! their places: a removed name is marked, a new one comes last.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::{
+    hash::{BuildHasher, Hasher as _},
+    sync::Arc,
+};
 
 use curt_policy::NameLabel;
 use hashbrown::HashTable;
 
 use super::{
-    chunk::ChunkBuilder,
+    chunk::{ChunkBuilder, ListedEntry},
     sequence::{Position, Sequence, ServerPlace, State},
 };
 use crate::plan::Kind;
@@ -28,8 +31,19 @@ pub(crate) enum OwnChange<'a> {
     None,
     /// The name is missing.
     Gone(&'a [u8], NameLabel),
+    /// Nothing changed, since the name is there.
+    Exists(&'a [u8]),
     /// It leads to this.
     There(&'a [u8], NameLabel, u64, Kind),
+}
+
+/// What a listing says of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Says {
+    Has,
+    /// It has one that differs in case alone, which some servers take for the same.
+    Resembles,
+    Lacks,
 }
 
 impl<'a> OwnChange<'a> {
@@ -51,6 +65,7 @@ impl Sequence {
         let is_same = |label: &NameLabel| own == Some(label.epoch);
         match change {
             OwnChange::None => true,
+            OwnChange::Exists(name) => self.says(name) == Says::Has,
             OwnChange::Gone(name, label) => is_same(label) && self.remove_name(name),
             OwnChange::There(name, label, fileid, kind) => {
                 // What was replaced is another object.
@@ -121,12 +136,52 @@ impl Sequence {
         true
     }
 
+    /// What it says of `name`, all of its names being known.
+    pub(crate) fn says(&self, name: &[u8]) -> Says {
+        self.says_in(&mut self.state.lock(), name)
+    }
+
+    /// By what `name` is missing: all names are known, and it is not among them. Both are seen at once, for names may be let go at
+    /// any time.
+    pub(super) fn lacks(&self, name: &[u8]) -> Option<NameLabel> {
+        let mut state = self.state.lock();
+        let label = self.complete_label_in(&state)?;
+        (self.says_in(&mut state, name) == Says::Lacks).then_some(label)
+    }
+
+    fn says_in(&self, state: &mut State, name: &[u8]) -> Says {
+        self.index_names(state);
+        if self.find_name(state, name).is_some() {
+            return Says::Has;
+        }
+        let resembles = |ordinal: &u32| {
+            with_entry(state, *ordinal, |entry| {
+                !entry.is_gone && entry.name.eq_ignore_ascii_case(name)
+            })
+            .unwrap_or(false)
+        };
+        let table = state.names.as_ref();
+        match table.and_then(|table| table.find(self.hash_name(name), resembles)) {
+            Some(_) => Says::Resembles,
+            None => Says::Lacks,
+        }
+    }
+
+    /// Names that differ in case alone are found together.
     fn hash_name(&self, name: &[u8]) -> u64 {
-        self.hasher.hash_one(name)
+        let mut hasher = self.hasher.build_hasher();
+        for piece in name.chunks(32) {
+            let mut folded = [0; 32];
+            let folded = &mut folded[..piece.len()];
+            folded.copy_from_slice(piece);
+            folded.make_ascii_lowercase();
+            hasher.write(folded);
+        }
+        hasher.finish()
     }
 
     fn hash_of(&self, state: &State, ordinal: u32) -> u64 {
-        with_name(state, ordinal, |name| self.hash_name(name)).unwrap_or(0)
+        with_entry(state, ordinal, |entry| self.hash_name(entry.name)).unwrap_or(0)
     }
 
     /// Makes the table that finds names.
@@ -136,7 +191,10 @@ impl Sequence {
         }
         let mut table = HashTable::with_capacity(state.count as usize);
         for ordinal in 0..state.count {
-            let hash = self.hash_of(state, ordinal);
+            // What was let go cannot be found, and many alike would make the table slow.
+            let Some(hash) = with_entry(state, ordinal, |entry| self.hash_name(entry.name)) else {
+                continue;
+            };
             table.insert_unique(hash, ordinal, |known| self.hash_of(state, *known));
         }
         state.names = Some(table);
@@ -156,8 +214,62 @@ impl Sequence {
 }
 
 /// What `of` says of the name that is `ordinal`-th in a listing, unless it was let go.
-fn with_name<T>(state: &State, ordinal: u32, of: impl FnOnce(&[u8]) -> T) -> Option<T> {
+fn with_entry<T>(state: &State, ordinal: u32, of: impl FnOnce(ListedEntry<'_>) -> T) -> Option<T> {
     let at = state.position(ordinal)?;
     let entry = state.places.get(at.place)?.chunk.as_ref()?.entry(at.name)?;
-    Some(of(entry.name))
+    Some(of(entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_policy::{AttributeState, Epoch, Moment};
+    use curt_proto::nfs3::CookieVerifier;
+
+    use super::{
+        super::{ListingMemory, growing::Learned, sequence::Appended},
+        *,
+    };
+
+    /// A listing of `names` in two replies, under one state of the directory.
+    fn listing(names: &[&str]) -> Arc<Sequence> {
+        let memory = ListingMemory::new(1 << 20, Arc::default());
+        let sequence = Sequence::new(&memory, ServerPlace::default());
+        let ticket = AttributeState::unknown().ticket();
+        let label = NameLabel {
+            epoch: Epoch::default(),
+            sent_at: Moment::from_nanoseconds(1),
+        };
+        let (first, second) = names.split_at(names.len() / 2);
+        let mut cookie = 0;
+        for (reply, is_last) in [(first, false), (second, true)] {
+            let mut builder = ChunkBuilder::with_capacity(reply.len());
+            for name in reply {
+                cookie += 1;
+                builder.push(name.as_bytes(), cookie, None, cookie);
+            }
+            let appended = sequence.append(builder, (CookieVerifier::default(), is_last), 4096);
+            assert_eq!(appended, Appended::Here);
+            let learned = Learned {
+                label: Some(label),
+                ticket,
+                last_ticket: ticket,
+                epoch: Some(label.epoch),
+            };
+            assert!(!sequence.learn(learned));
+        }
+        sequence
+    }
+
+    #[test]
+    fn a_listing_of_which_names_were_let_go_says_of_none_that_it_is_missing() {
+        let sequence = listing(&["a", "b", "c", "d"]);
+        assert!(sequence.lacks(b"e").is_some());
+        assert_eq!(sequence.lacks(b"a"), None, "it is there");
+        assert_eq!(sequence.lacks(b"A"), None, "who knows");
+        assert!(matches!(sequence.evict(0, u64::MAX), Ok(Some(_))));
+        assert_eq!(sequence.says(b"a"), Says::Lacks, "it is not found any more");
+        assert_eq!(sequence.lacks(b"a"), None);
+        assert_eq!(sequence.lacks(b"e"), None);
+        assert_eq!(sequence.says(b"c"), Says::Has);
+    }
 }

@@ -7,7 +7,8 @@ use curt_policy::{
     listing::{GoOn, decide_going_on, names_between_decisions, reads_ahead},
     names::{Entry as Known, Wanted, decide_lookup},
 };
-use curt_trace::ClientCounter;
+use curt_trace::{Cause, ClientCounter, scope};
+use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 use super::{
@@ -84,6 +85,9 @@ impl Client {
 
     /// Somebody uses names that `directory` lists: those that follow are asked for with attributes.
     pub fn names_are_used(&self, directory: &OpenDirectory) {
+        probe!(NfsReaddirForceReaddirplus {
+            dir: directory.inode.fileid_for(Event::NfsReaddirForceReaddirplus)
+        });
         self.note_stat(&directory.inode);
     }
 
@@ -188,12 +192,17 @@ impl Client {
             return Err(Errno::IO);
         }
         self.count(ClientCounter::ListingRestart);
+        tell_restart(&reader.directory.inode, reader.cookie);
         Ok(())
     }
 
     /// A pass begins: with the kept listing if that may be believed.
     fn begin_pass(&self, asked: &Asked, directory: &OpenDirectory) -> Result<(), Errno> {
         let kept = self.believed_listing(asked, directory)?;
+        probe!(NfsReaddirPass {
+            dir: directory.inode.fileid_for(Event::NfsReaddirPass),
+            hit: kept.is_some()
+        });
         let sequence = kept.unwrap_or_else(|| Sequence::new(&self.listing_memory, ServerPlace::default()));
         let former = std::mem::replace(&mut *directory.pass.lock(), Pass::new(sequence));
         self.end_pass(former);
@@ -243,6 +252,7 @@ impl Client {
                 }
                 NameDecision::RevalidateDirectory => {
                     self.count(ClientCounter::DirGetattrForName);
+                    let _why = scope::because(Cause::ListingCheck);
                     self.revalidate(asked, inode)?;
                 }
                 NameDecision::ServeNegative | NameDecision::Lookup(_) | NameDecision::LeaveToServer => break,
@@ -268,9 +278,13 @@ impl Client {
             };
             match decision {
                 GoOn::Here => return Ok(()),
-                GoOn::Revalidate => self.revalidate(asked, inode)?,
+                GoOn::Revalidate => {
+                    let _why = scope::because(Cause::ListingCheck);
+                    self.revalidate(asked, inode)?;
+                }
                 GoOn::FromTheStart => {
                     self.count(ClientCounter::ListingRestart);
+                    tell_restart(inode, cookie);
                     return self.walk_again(asked, directory, cookie);
                 }
             }
@@ -327,7 +341,7 @@ impl Client {
         if contents != Some(kept.label.epoch) {
             return None;
         }
-        if child.facts().stale {
+        if child.is_stale() {
             return None;
         }
         let now = self.core.now();
@@ -337,4 +351,12 @@ impl Client {
         }
         self.found(inode, &child, Some(kept.label)).ok()
     }
+}
+
+/// Tells that a pass begins again.
+fn tell_restart(inode: &crate::inode::Inode, cookie: u64) {
+    probe!(NfsReaddirRestart {
+        dir: inode.fileid_for(Event::NfsReaddirRestart),
+        cookie
+    });
 }

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use curt_policy::NameLabel;
+use curt_policy::{NameLabel, complete::Pass};
 use curt_proto::nfs3::CookieVerifier;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -84,6 +84,8 @@ pub(super) struct State {
     pub(super) is_broken: bool,
     pub(super) is_evicted: bool,
     pub(super) learned: Option<Learned>,
+    /// What the replies prove of all the names together.
+    pub(super) pass: Option<Pass>,
     /// A request for what follows.
     pub(super) ahead: Option<Arc<Ahead>>,
     /// What was asked for ahead did not come: it is asked for again when it is wanted.
@@ -134,18 +136,23 @@ impl Sequence {
     pub(crate) fn label(&self) -> Option<NameLabel> {
         let state = self.state.lock();
         let is_intact = !state.is_evicted && !state.is_broken;
-        state.learned?.label.filter(|_| is_intact)
+        state.pass?.label().filter(|_| is_intact)
     }
 
     /// It does not hold the directory's names under one state any more, or never did.
     pub(crate) fn tear(&self) {
-        if let Some(learned) = &mut self.state.lock().learned {
-            learned.label = None;
+        if let Some(pass) = &mut self.state.lock().pass {
+            pass.tear();
         }
     }
 
     pub(crate) fn is_complete(&self) -> bool {
         self.state.lock().is_complete
+    }
+
+    /// How many names it has.
+    pub(super) fn count(&self) -> u32 {
+        self.state.lock().count
     }
 
     /// Where the server goes on behind the last name.

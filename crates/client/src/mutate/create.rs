@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use curt_proto::nfs3::Status;
 use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
@@ -249,9 +248,7 @@ impl Client {
         let (outcome, ended) = self.change_name(asked, directory, name, || send(directory.handle()))?;
         let created = match outcome {
             Ok(created) => created,
-            // EEXIST proves that the name is there: what was kept of it is forgotten by now.
-            Err(Status::Exist) => return Err(Errno::EXIST),
-            Err(status) => return Err(self.refused_change(asked, directory, status, ended)),
+            Err(status) => return Err(self.refused_change(asked, (directory, name), status, ended)),
         };
         let Some(handle) = created.handle else {
             return match self.ask_name(asked, directory, name, None)? {
@@ -261,13 +258,15 @@ impl Client {
             };
         };
         let inode = self.core.registry.inode(&self.core, &handle);
-        inode.facts().stale = false;
+        inode.found();
         match &created.attributes {
             Some(attributes) => {
                 let _ = inode.absorb(attributes, ended.sent_at);
             }
             None => self.ask_attributes(asked, &inode)?,
         }
+        // Nobody else's name brought it.
+        self.note_use(&inode);
         Ok((inode, ended))
     }
 }

@@ -45,7 +45,7 @@ impl Client {
                 let label = self.learn_own(&directory, name, Some(&inode), ended);
                 self.found(&directory, &inode, label)
             }
-            Err(status) => Err(self.refused_change(&asked, &directory, status, ended)),
+            Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
         }
     }
 }

@@ -172,12 +172,18 @@ impl Client {
     pub(crate) fn refused_change(
         &self,
         asked: &Asked,
-        directory: &Inode,
+        (directory, name): (&Arc<Inode>, &[u8]),
         status: Status,
         ended: Ended,
     ) -> Errno {
-        // Nothing came of it, if nobody else came between either.
-        let change = ended.absorbed.stands.then_some(OwnChange::None);
+        // Nothing came of it, if nobody else came between either. EEXIST proves that the name is there: what was kept of it is
+        // forgotten by now, and a listing without it is none of all names.
+        let change = if status == Status::Exist {
+            OwnChange::Exists(name)
+        } else {
+            OwnChange::None
+        };
+        let change = ended.absorbed.stands.then_some(change);
         directory
             .facts()
             .kept

@@ -9,6 +9,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use curt_proto::nfs3::Status;
 use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
+use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::{Inode, Kept, SillyName},
     lookup::Resolved,
-    meeting::{Removal, UnknownRemoval},
+    meeting::Removal,
     plan::{Answer, Wcc, v3},
 };
 
@@ -26,13 +27,12 @@ const NAMES_MAX: u32 = 8;
 
 /// What a name leads to that is about to be removed or replaced.
 #[must_use]
-pub(super) enum Target<'a> {
+pub(super) enum Target {
     /// Programs here have it open, or are about to.
     Open(Arc<Inode>),
     /// Nobody here has.
     Closed(Removal),
-    /// Nobody here has anything open.
-    Unknown(#[expect(dead_code, reason = "held until the removal has ended")] UnknownRemoval<'a>),
+    /// Nothing, as far as is known here.
     Missing,
 }
 
@@ -64,7 +64,7 @@ impl Client {
                 }
                 Ok(())
             }
-            Err(status) => Err(self.refused_change(&asked, &directory, status, ended)),
+            Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
         }
     }
 
@@ -92,33 +92,27 @@ impl Client {
                 }
                 Ok(())
             }
-            Err(status) => Err(self.refused_change(&asked, &directory, status, ended)),
+            Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
         }
     }
 
     /// What the removal of `name` would be of. If that is not open, the removal has begun: no open of it is granted until the
-    /// target is let go. A name of which nothing is kept is looked up while any file is open: it may have been forgotten, or
-    /// not kept because the directory was changing.
+    /// target is let go. A name that is not known is looked up, for it may have been forgotten, or not kept because the
+    /// directory was changing: only of a file that is known can opens be told from those of others, which shall not wait.
     pub(super) fn removal_target(
         &self,
         asked: &Asked,
         directory: &Arc<Inode>,
         name: &[u8],
-    ) -> Result<Target<'_>, Errno> {
-        let kept = self.names.find(directory.id(), name);
-        let resolved = if let Some(child) = kept.and_then(|kept| kept.child) {
-            if let Some(removal) = Removal::begin(&child) {
-                return Ok(Target::Closed(removal));
-            }
-            // Somebody else may have given the name to another file since.
-            self.resolve(asked, directory, name)?
-        } else {
-            if let Some(removal) = self.open_files.begin_removal() {
-                return Ok(Target::Unknown(removal));
-            }
-            self.ask_name(asked, directory, name, None)?
-        };
-        Ok(match resolved {
+    ) -> Result<Target, Errno> {
+        let kept = self.kept(directory, name);
+        if let Some(child) = kept.and_then(|kept| kept.child)
+            && let Some(removal) = Removal::begin(&child)
+        {
+            return Ok(Target::Closed(removal));
+        }
+        // If it is open, somebody else may have given the name to another file since.
+        Ok(match self.resolve(asked, directory, name)? {
             Resolved::Object(inode, _) => match Removal::begin(&inode) {
                 Some(removal) => Target::Closed(removal),
                 None => Target::Open(inode),
@@ -154,7 +148,14 @@ impl Client {
             if let Resolved::Object(..) = self.ask_name(asked, directory, &silly, None)? {
                 continue;
             }
-            self.rename_at_server(asked, (directory, name), (directory, &silly))?;
+            let renamed = self.rename_at_server(asked, (directory, name), (directory, &silly));
+            probe!(NfsSillyrenameUnlink {
+                dir: directory.fileid_for(Event::NfsSillyrenameUnlink),
+                name,
+                new_name: &silly[..],
+                error: errno::told(&renamed)
+            });
+            renamed?;
             self.count(ClientCounter::SillyRename);
             let (former, abandoned) = {
                 let mut facts = target.facts();

@@ -85,8 +85,8 @@ impl Client {
         let ended_from = change_from.end(&answer.about.from, sent_at);
         let ended_to = change_to.end(&answer.about.to, sent_at);
         if let Err(status) = answer.outcome {
-            self.refused_change(asked, from.0, status, ended_from);
-            return Err(self.refused_change(asked, to.0, status, ended_to));
+            self.refused_change(asked, from, status, ended_from);
+            return Err(self.refused_change(asked, to, status, ended_to));
         }
         prove_change(asked, from.0, ended_from);
         prove_change(asked, to.0, ended_to);

@@ -142,16 +142,16 @@ impl DentryCache {
         })
     }
 
-    /// Keeps what is known of `name` in `directory`, instead of what was kept of it before.
-    pub(crate) fn keep(&self, directory: InodeId, name: &[u8], kept: Kept) {
+    /// Keeps what is known of `name` in `directory`; gives what was kept of it before.
+    pub(crate) fn keep(&self, directory: InodeId, name: &[u8], kept: Kept) -> Option<Kept> {
         let missing = kept.child.is_none();
         let hash = self.hash(directory, name);
         // What is dropped from the table is dropped here after the lock: an inode that goes with it has locks of its own.
         let mut dropped = Vec::new();
         let mut table = self.table.lock();
-        if let Some(index) = table.find(hash, directory, name) {
-            dropped.extend(table.remove(hash, index));
-        }
+        let former = table
+            .find(hash, directory, name)
+            .and_then(|index| table.remove(hash, index));
         table.insert(hash, directory, name, kept, |hash_of| {
             self.hash(hash_of.directory, hash_of.name.as_bytes())
         });
@@ -169,6 +169,7 @@ impl DentryCache {
         if missing {
             self.counters.count(ClientCounter::NegStore);
         }
+        former
     }
 
     /// Forgets `name` in `directory`; gives what was kept.

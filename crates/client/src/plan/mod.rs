@@ -11,6 +11,6 @@ pub mod v3;
 pub mod values;
 pub mod wire;
 
-pub use statistics::{ProcedureStatistics, Statistics};
+pub use statistics::{EndedRequest, OperationFigure, Statistics};
 pub use values::*;
 pub use wire::{Asker, Wire};

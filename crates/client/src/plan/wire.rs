@@ -14,11 +14,13 @@ use std::{
 
 use curt_rpc::{
     auth::Credential,
-    client::{CallError, Interrupt, Reply, Request, Transport},
+    client::{CallError, Interrupt, Journey, Reply, Request, Taker, Transport},
 };
+use curt_trace::{Cause, Watchers, scope};
+use curt_trace::{events::procedure_name, probe};
 use curt_xdr::{DecodeError, Encode};
 
-use super::statistics::{ProcedureStatistics, Statistics};
+use super::statistics::{EndedRequest, Statistics};
 use crate::environment::Clock;
 
 /// Who asks, and how the asking is called off.
@@ -36,6 +38,7 @@ pub struct Wire {
     clock: Arc<dyn Clock>,
     statistics: Statistics,
     latency: Latency,
+    watchers: Arc<Watchers>,
 }
 
 /// One call, as far as any program has it.
@@ -51,6 +54,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) results_max: usize,
     /// The status by which the server says "later", which is then asked again.
     pub(super) busy: u32,
+    /// Who may use the results where they are received.
+    pub(super) taker: Option<&'a Arc<dyn Taker>>,
 }
 
 /// What came back.
@@ -58,20 +63,6 @@ pub(super) struct Outgoing<'a> {
 pub(super) struct Incoming {
     pub(super) reply: Reply,
     pub(super) sent_at: Instant,
-}
-
-/// Arguments that know afterwards how long they were.
-struct Measured<'a> {
-    arguments: &'a (dyn Encode + Sync),
-    length: AtomicU64,
-}
-
-impl Encode for Measured<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let before = out.len();
-        self.arguments.encode(out);
-        self.length.store((out.len() - before) as u64, Relaxed);
-    }
 }
 
 /// The first wait when the server says that it is busy (JUKEBOX: it may have to fetch a tape).
@@ -117,6 +108,7 @@ impl Wire {
             clock,
             statistics: Statistics::default(),
             latency: Latency::default(),
+            watchers: Arc::default(),
         }
     }
 
@@ -133,6 +125,12 @@ impl Wire {
         &self.statistics
     }
 
+    /// Who hears of every request.
+    #[must_use]
+    pub fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
     /// What carries the requests.
     #[must_use]
     pub fn transport(&self) -> &Arc<dyn Transport> {
@@ -147,19 +145,18 @@ impl Wire {
 
     /// Sends a request until the server has time for it.
     pub(super) fn call(&self, asker: Asker<'_>, outgoing: Outgoing<'_>) -> Result<Incoming, CallError> {
-        let began = self.clock.now();
-        let mut sent_at = began;
+        let mut sent_at = self.clock.now();
         let mut wait = BUSY_FIRST;
+        let mut _again = None;
         loop {
-            let result = self.call_once(asker, outgoing, began, sent_at);
-            let is_busy = |reply: &Reply| reply.results().first_chunk() == Some(&outgoing.busy.to_be_bytes());
-            match result {
-                Ok(reply) if is_busy(&reply) => {
+            match self.call_once(asker, outgoing, sent_at) {
+                Ok(reply) if is_busy(&reply, outgoing.busy) => {
                     self.clock.pause(wait, asker.interrupt);
                     if asker.interrupt.is_raised() {
                         return Err(CallError::Interrupted);
                     }
                     wait = (wait * 2).min(BUSY_MAX);
+                    _again.get_or_insert_with(|| scope::because(Cause::Retry));
                     sent_at = self.clock.now();
                 }
                 Ok(reply) => return Ok(Incoming { reply, sent_at }),
@@ -172,7 +169,6 @@ impl Wire {
         &self,
         asker: Asker<'_>,
         outgoing: Outgoing<'_>,
-        began: Instant,
         sent_at: Instant,
     ) -> Result<Reply, CallError> {
         let Outgoing {
@@ -182,26 +178,29 @@ impl Wire {
             arguments,
             bulk,
             results_max,
-            busy: _,
+            busy,
+            taker,
         } = outgoing;
         let credential = asker.credential;
-        let arguments = Measured {
-            arguments,
-            length: AtomicU64::new(0),
-        };
         let request = Request {
             program,
             version,
             procedure,
             credential,
-            arguments: &arguments,
+            arguments,
             bulk,
             results_max,
         };
-        let result = self.transport.call(&request, asker.interrupt);
+        let mut journey = Journey::default();
+        let (transport, interrupt) = (&self.transport, asker.interrupt);
+        let result = match taker {
+            Some(taker) => transport.call_taken(&request, interrupt, &mut journey, taker),
+            None => transport.call_told(&request, interrupt, &mut journey),
+        };
         let now = self.clock.now();
         if let Ok(reply) = &result
             && bulk.is_empty()
+            && !reply.was_taken()
             && reply.results().len() <= SMALL_REPLY
         {
             self.latency.learn(now.saturating_duration_since(sent_at));
@@ -213,20 +212,23 @@ impl Wire {
                 .is_some_and(|status| *status != [0; 4]),
             Err(_) => true,
         };
-        self.statistics.add(
+        self.statistics.ended(
             procedure,
-            &ProcedureStatistics {
-                operations: 1,
-                transmissions: 1,
-                timeouts: u64::from(matches!(result, Err(CallError::TimedOut { .. }))),
-                bytes_sent: arguments.length.load(Relaxed) + bulk.len() as u64,
-                bytes_received: result.as_ref().map_or(0, |reply| reply.results().len() as u64),
-                queue: Duration::ZERO,
-                round_trip: now.saturating_duration_since(sent_at),
-                execution: now.saturating_duration_since(began),
-                errors: u64::from(refused),
+            &EndedRequest {
+                transmissions: journey.transmissions.into(),
+                timed_out: matches!(result, Err(CallError::TimedOut { .. })),
+                bytes_sent: journey.bytes_sent,
+                bytes_received: journey.bytes_received,
+                queue: journey.queued,
+                execution: now
+                    .saturating_duration_since(sent_at)
+                    .saturating_sub(journey.stayed),
+                failed: refused,
+                delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, busy)),
             },
         );
+        self.watchers.sent(procedure);
+        tell_status(program, procedure, &result);
         result
     }
 
@@ -235,6 +237,26 @@ impl Wire {
         tracing::warn!(procedure, %error, "the server's reply makes no sense");
         CallError::Malformed(error)
     }
+}
+
+/// Tells of a refusal, if the reply begins with one.
+fn tell_status(program: u32, procedure: u32, result: &Result<Reply, CallError>) {
+    let status = result
+        .as_ref()
+        .ok()
+        .and_then(|reply| reply.results().first_chunk());
+    let status = status.map_or(0, |status| u32::from_be_bytes(*status));
+    if status != 0 {
+        probe!(NfsXdrStatus {
+            procedure: procedure_name(program, procedure).bytes(),
+            status
+        });
+    }
+}
+
+/// Whether the server says "later".
+fn is_busy(reply: &Reply, busy: u32) -> bool {
+    reply.results().first_chunk() == Some(&busy.to_be_bytes())
 }
 
 impl fmt::Debug for Wire {

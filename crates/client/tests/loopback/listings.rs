@@ -1,18 +1,25 @@
 //! Listing: from memory, with attributes, on from any place, and over a server that forgets its cookies.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
-use curt_client::{Behaviour, InodeId, Listener, OpenDirectory};
+use curt_client::{Behaviour, Entry, InodeId, Listener, OpenDirectory};
 use curt_policy::{CacheOptions, PlusMode};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root};
+use crate::{
+    trouble::{Kind, Trouble},
+    world::{Mounted, World, root},
+};
 
 /// A directory of `count` files that was made an hour ago.
 fn filled(world: &World, count: usize) {
@@ -355,4 +362,46 @@ fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
         }
         assert_eq!(mounted.counter(ClientCounter::ListingRestart), 1);
     }
+}
+
+#[test]
+fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
+    let world = World::new();
+    filled(&world, 300);
+    let trouble = Trouble::before(world.way());
+    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    mounted.teach_time(&world);
+    let id = directory(&mounted);
+    let first = mounted.client.opendir(&root(), id).unwrap();
+    read(&mounted, &first, 0, 10, false).unwrap();
+    assert_eq!(mounted.counter(ClientCounter::ListingPlus), 1, "not all of them");
+    let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let held = Kind::Meet(here.clone(), there.clone());
+    trouble.plan(nfs3::Procedure::ReaddirPlus, held);
+    let (client, is_told) = (&mounted.client, AtomicBool::new(false));
+    thread::scope(|scope| {
+        // At one of these the names that follow are asked for.
+        scope.spawn(|| {
+            for number in 0..100 {
+                let missing = client.lookup(&root(), id, format!("missing{number}").as_bytes());
+                assert!(matches!(missing, Ok(Entry::Negative { .. })));
+            }
+        });
+        here.wait();
+        drop(first);
+        // Whoever asks a second time has the time to.
+        scope.spawn(|| {
+            let until = Instant::now() + Duration::from_millis(200);
+            while !is_told.load(Relaxed) && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+            there.wait();
+        });
+        let second = client.opendir(&root(), id).unwrap();
+        let told = read_all(&mounted, &second, 1000);
+        is_told.store(true, Relaxed);
+        assert_eq!(told.map(sorted), Ok(expected(300)));
+    });
+    assert_eq!(mounted.counter(ClientCounter::ListingPlus), 2);
+    assert_eq!(mounted.counter(ClientCounter::DirFillComplete), 1);
 }

@@ -14,5 +14,6 @@ mod opens;
 mod pairs;
 mod restarts;
 mod silence;
+mod staleness;
 mod trouble;
 mod world;

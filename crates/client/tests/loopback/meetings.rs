@@ -11,7 +11,7 @@ use std::{
 };
 
 use curt_client::{Behaviour, Caller, InodeId, OpenFlags, RenameMode};
-use curt_policy::CacheOptions;
+use curt_policy::{CacheOptions, FillMode};
 use curt_proto::nfs3::Procedure;
 use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
 use curt_trace::ClientCounter;
@@ -106,6 +106,9 @@ fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce())
         opener.join().unwrap()
     })
 }
+
+/// What is done to a name.
+type Change<'a> = &'a (dyn Fn(&str) -> Result<(), Errno> + Sync);
 
 #[test]
 fn a_file_that_is_removed_while_it_is_being_opened_lives_until_its_last_close() {
@@ -228,6 +231,65 @@ fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end(
     open_while_removing(&meeting, file.id, Procedure::Remove, || {
         mounted.client.unlink(&root(), top, b"g").unwrap();
     });
+}
+
+#[test]
+fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
+    let world = World::new();
+    // What is known may be opened without a request, and what is not is looked up by itself.
+    let meeting = Meeting::of(
+        &world,
+        CacheOptions {
+            close_to_open: false,
+            fill: FillMode::Off,
+            ..CacheOptions::default()
+        },
+    );
+    let other = world.mount(CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let below = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap();
+    let known = [
+        mounted.put(&root(), top, "near", 0o644, b"near"),
+        mounted.put(&root(), below.id, "far", 0o644, b"far"),
+    ];
+    for file in &known {
+        mounted.cat(&root(), file.id).unwrap();
+    }
+    let open_all = || -> Result<(), Errno> {
+        for file in &known {
+            let opened = mounted.client.open(&root(), file.id, OpenFlags::reading())?;
+            mounted.client.release(&opened.file);
+        }
+        Ok(())
+    };
+    let remove = |name: &str| mounted.client.unlink(&root(), top, name.as_bytes());
+    let replace = |name: &str| meeting.replace("new", name);
+    let changes: [(Change<'_>, Procedure); 2] = [(&remove, Procedure::Remove), (&replace, Procedure::Rename)];
+    for (change, last) in changes {
+        for held in [last, Procedure::Lookup] {
+            // Of this name nothing is known here.
+            let name = format!("{last:?} {held:?}");
+            other.put(&root(), other.client.root(), &name, 0o644, b"here");
+            mounted.put(&root(), top, "new", 0o644, b"new");
+            for file in &known {
+                mounted.cat(&root(), file.id).unwrap();
+            }
+            meeting.hold(held);
+            thread::scope(|scope| {
+                let changer = scope.spawn(|| change(&name));
+                meeting.here.wait();
+                mounted.sent();
+                let (tell, told) = mpsc::channel();
+                scope.spawn(move || tell.send(open_all()));
+                let opened = told.recv_timeout(Duration::from_secs(10));
+                let sent = mounted.sent();
+                meeting.go_on();
+                assert_eq!(changer.join().unwrap(), Ok(()));
+                assert_eq!(opened, Ok(Ok(())), "opens wait while {held:?} does");
+                assert_eq!(sent, "", "nothing has to be asked");
+            });
+        }
+    }
 }
 
 #[test]

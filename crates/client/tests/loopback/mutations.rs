@@ -275,12 +275,15 @@ fn rename_moves_and_replaces_and_keeps_what_is_known() {
     let top = mounted.client.root();
     let directory = mounted.client.mkdir(&me, top, b"d", 0o755).unwrap().id;
     let file = mounted.put(&me, top, "f", 0o644, b"x");
-    mounted.sent();
-    mounted
-        .client
-        .rename(&me, (top, b"f"), (directory, b"g"), RenameMode::Replace)
-        .unwrap();
-    assert_eq!(mounted.sent(), "RENAME 1");
+    let rename = |from: (_, &[u8]), to: (_, &[u8])| {
+        mounted.sent();
+        mounted.client.rename(&me, from, to, RenameMode::Replace).unwrap();
+        mounted.sent()
+    };
+    // What has the new name may be open here: it is asked for where that is not known.
+    assert_eq!(rename((top, b"f"), (directory, b"e")), "LOOKUP 1 RENAME 1");
+    assert!(mounted.lookup(&me, directory, "g").is_err());
+    assert_eq!(rename((directory, b"e"), (directory, b"g")), "RENAME 1");
     assert!(mounted.lookup(&me, top, "f").is_err());
     assert_eq!(mounted.lookup(&me, directory, "g").unwrap().id, file.id);
     assert_eq!(mounted.sent(), "");

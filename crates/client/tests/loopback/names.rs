@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curt_client::InodeId;
-use curt_policy::{CacheOptions, LookupCache};
+use curt_policy::{CacheOptions, FillMode, LookupCache};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
@@ -25,10 +25,18 @@ fn old_directory(world: &World, cache: CacheOptions) -> (Mounted, InodeId) {
     (mounted, found.id)
 }
 
+/// Each name is asked for by itself, so that what single names cost is seen.
+fn one_by_one() -> CacheOptions {
+    CacheOptions {
+        fill: FillMode::Off,
+        ..CacheOptions::default()
+    }
+}
+
 #[test]
 fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval() {
     let world = World::new();
-    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let (mounted, directory) = old_directory(&world, one_by_one());
     let me = root();
     for _ in 0..10 {
         assert_eq!(
@@ -55,7 +63,7 @@ fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval()
 #[test]
 fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked() {
     let world = World::new();
-    let (mounted, directory) = old_directory(&world, CacheOptions::default());
+    let (mounted, directory) = old_directory(&world, one_by_one());
     let me = root();
     let _ = mounted.lookup(&me, directory, "new");
     let _ = mounted.lookup(&me, directory, "other");
@@ -130,7 +138,7 @@ fn lookupcache_and_the_name_options_turn_names_off() {
         }
         mounted.sent()
     };
-    let default = CacheOptions::default();
+    let default = one_by_one();
     assert_eq!(asked(default), "LOOKUP 2");
     assert_eq!(
         asked(CacheOptions {
@@ -169,7 +177,7 @@ fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
     let there = world.mount(CacheOptions::default());
     let me = root();
     let made = there.client.mkdir(&me, there.client.root(), b"d", 0o777).unwrap();
-    let mounted = world.mount(CacheOptions::default());
+    let mounted = world.mount(one_by_one());
     let directory = mounted.lookup(&me, mounted.client.root(), "d").unwrap().id;
     there.put(&me, made.id, "one", 0o644, b"");
     assert!(mounted.lookup(&me, directory, "two").is_err());
@@ -260,4 +268,19 @@ fn names_that_no_directory_can_hold_are_refused_without_asking() {
     assert_eq!(lookup(&[b'x'; 256]), Some(Errno::NAMETOOLONG));
     assert_eq!(mounted.sent(), "");
     assert_eq!(lookup(&[b'x'; 255]), None);
+}
+
+#[test]
+fn a_name_of_our_own_making_is_none_that_came_with_others() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let (client, me) = (&mounted.client, root());
+    let made = client.mkdir(&me, client.root(), b"d", 0o755).unwrap();
+    for name in ["a", "b", "c"] {
+        assert!(mounted.lookup(&me, made.id, name).is_err());
+    }
+    assert!(mounted.counter(ClientCounter::DirFill) > 0);
+    client.make_file(&me, made.id, b"f", 0o644).unwrap();
+    assert!(mounted.lookup(&me, made.id, "f").is_ok());
+    assert_eq!(mounted.counter(ClientCounter::DirFillUsed), 0);
 }

@@ -49,6 +49,13 @@ impl Scripted {
     }
 }
 
+impl Scripted {
+    /// What has passed since the world began.
+    pub(crate) fn passed(&self) -> Duration {
+        Duration::from_nanos(self.passed.load(Relaxed))
+    }
+}
+
 impl Clock for Scripted {
     fn now(&self) -> Instant {
         self.base + Duration::from_nanos(self.passed.load(Relaxed))

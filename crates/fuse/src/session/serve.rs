@@ -72,6 +72,8 @@ impl<I: Interruption> Exchange<'_, I> {
         let Header {
             node, uid, gid, tid, ..
         } = self.header;
+        // What is asked of a server meanwhile is asked for this thread, about this object.
+        let _scope = curt_trace::scope::operation(tid, node.0);
         let context = &Context {
             uid,
             gid,
@@ -238,12 +240,10 @@ impl<I: Interruption> Exchange<'_, I> {
     where
         F: Filesystem<Interruption = I>,
     {
-        let mut reply = ReadReply::new(self.device, self.header.unique, read.size);
-        let answer = filesystem.read(context, self.header.node, read, &mut reply);
-        match (reply.into_sent(), answer) {
-            (Some(sent), _) => self.sent(sent),
-            (None, Ok(())) => self.done(Ok(())),
-            (None, Err(errno)) => self.error(errno),
+        let reply = ReadReply::new(Arc::clone(self.device), self.header.unique, read.size);
+        let answer = filesystem.read(context, self.header.node, read, &reply);
+        if !reply.is_sent() {
+            self.done(answer);
         }
     }
 
@@ -296,14 +296,7 @@ impl<I: Interruption> Exchange<'_, I> {
     }
 
     fn sent(&self, sent: Result<usize, Errno>) {
-        match sent {
-            // ENOENT, ENODEV: the connection was aborted meanwhile.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
-            Err(errno) => {
-                let name = opcode_name(self.header.opcode);
-                tracing::warn!("the kernel did not take the reply to {name} and is told EIO: {errno}");
-                reply::send_error(self.device, self.header.unique, Errno::IO);
-            }
-        }
+        let name = opcode_name(self.header.opcode);
+        reply::settle(self.device, self.header.unique, name, sent);
     }
 }

@@ -172,13 +172,7 @@ impl Filesystem for Toy {
         ))
     }
 
-    fn read(
-        &self,
-        context: &Asked<'_>,
-        node: NodeId,
-        read: &Read,
-        reply: &mut ReadReply<'_>,
-    ) -> Result<(), Errno> {
+    fn read(&self, context: &Asked<'_>, node: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
         self.stuck.pass("read", context.interruption())?;
         let mut tree = self.tree.lock();
         let data = &tree.node(node)?.data;

@@ -1,13 +1,16 @@
 //! The operations: each translates, asks the client, translates back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use curt_client::data::ReadTarget;
 use curt_client::{DirEntry, Listener, RenameMode};
 use curt_fuse::{
     Context, Create, Entry, FileSystemSizes, Filesystem, FuseFh, Listing, Name, NewNode, NodeId, Open,
     Opened, Read, ReadReply, Release, SetAttributes, Stat, Write,
 };
+use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use super::offsets::Offsets;
@@ -57,6 +60,9 @@ impl Filesystem for Bridge {
 
     fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetAttributes) -> Result<Stat, Errno> {
         self.operations.count(Operation::Setattr);
+        if set.size.is_some() {
+            self.client.live_counters().count(ClientCounter::SetSize);
+        }
         let wanted = convert::set_attributes(set);
         let stat = self.client.setattr(&self.caller(context), inode(node), &wanted)?;
         Ok(convert::stat(&stat))
@@ -173,20 +179,15 @@ impl Filesystem for Bridge {
         Ok((entry, self.opened(entry.node, opened)))
     }
 
-    fn read(
-        &self,
-        context: &Asked<'_>,
-        _: NodeId,
-        read: &Read,
-        reply: &mut ReadReply<'_>,
-    ) -> Result<(), Errno> {
+    fn read(&self, context: &Asked<'_>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
         self.operations.count(Operation::Read);
         let file = self.files.get(read.fh)?;
         let count = usize::try_from(read.size).map_err(|_| Errno::INVAL)?;
-        let bytes = self
-            .client
-            .read(&self.caller(context), &file, read.offset, count)?;
-        reply.send(bytes.pieces());
+        let answer = Arc::new(Answer::to(reply));
+        let target: Arc<dyn ReadTarget> = Arc::<Answer>::clone(&answer);
+        self.client
+            .read_to(&self.caller(context), &file, (read.offset, count), &target)?;
+        self.count_read(answer.bytes.load(Relaxed), file.flags().direct);
         Ok(())
     }
 
@@ -200,6 +201,7 @@ impl Filesystem for Bridge {
         } else {
             self.client.write(&caller, &file, write.offset, data)?
         };
+        self.count_write(taken as u64, file.flags().direct, write.from_cache);
         u32::try_from(taken).map_err(|_| Errno::OVERFLOW)
     }
 
@@ -311,7 +313,49 @@ impl Filesystem for Bridge {
     }
 }
 
+/// The answer to the kernel's READ, as the client knows it.
+struct Answer {
+    reply: ReadReply,
+    bytes: AtomicU64,
+}
+
+impl Answer {
+    fn to(reply: &ReadReply) -> Self {
+        Self {
+            reply: reply.clone(),
+            bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl ReadTarget for Answer {
+    fn put(&self, pieces: &[&[u8]]) {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.bytes.store(bytes as u64, Relaxed);
+        self.reply.send(pieces.iter().copied());
+    }
+}
+
 impl Bridge {
+    fn count_read(&self, bytes: u64, is_direct: bool) {
+        let counters = self.client.live_counters();
+        counters.add(ClientCounter::KernelReadBytes, bytes);
+        if is_direct {
+            counters.add(ClientCounter::KernelReadDirectBytes, bytes);
+        }
+    }
+
+    fn count_write(&self, bytes: u64, is_direct: bool, from_cache: bool) {
+        let counters = self.client.live_counters();
+        counters.add(ClientCounter::KernelWriteBytes, bytes);
+        if is_direct {
+            counters.add(ClientCounter::KernelWriteDirectBytes, bytes);
+        }
+        if from_cache {
+            counters.count(ClientCounter::KernelWriteBack);
+        }
+    }
+
     fn tell(&self, offset: u64, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
         let name = Name {
             name: entry.name,

@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::words::{Answer, MountReport, Question};
+use super::listening::check_owner;
+use super::words::{Answer, MountReport, Question, Watched};
 
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,6 +51,17 @@ pub fn ask(socket: &Path, question: &Question) -> Result<Answer, AskError> {
 /// # Errors
 /// The socket fails or the answer is no answer.
 pub fn exchange<Q: Serialize, A: DeserializeOwned>(socket: &Path, question: &Q) -> Result<A, AskError> {
+    converse(socket, question).map(|(answer, _)| answer)
+}
+
+/// The same, with the connection, on which more may follow.
+///
+/// # Errors
+/// As [`exchange`].
+pub fn converse<Q: Serialize, A: DeserializeOwned>(
+    socket: &Path,
+    question: &Q,
+) -> Result<(A, BufReader<UnixStream>), AskError> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -57,21 +69,39 @@ pub fn exchange<Q: Serialize, A: DeserializeOwned>(socket: &Path, question: &Q) 
     text.push('\n');
     stream.write_all(text.as_bytes())?;
     let mut line = String::new();
-    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut line)?;
-    serde_json::from_str(&line).map_err(|_| AskError::Answer)
+    let mut reader = BufReader::new(stream);
+    reader.by_ref().take(ANSWER_MAX).read_line(&mut line)?;
+    let answer = serde_json::from_str(&line).map_err(|_| AskError::Answer)?;
+    Ok((answer, reader))
+}
+
+/// A mount with who causes its requests.
+///
+/// # Errors
+/// The socket fails, or the daemon does not tell.
+pub fn watch(socket: &Path) -> Result<Watched, AskError> {
+    match ask(socket, &Question::Watch)? {
+        Answer::Watched(watched) => Ok(*watched),
+        Answer::Refused(why) => Err(AskError::Refused(why)),
+        Answer::Failed(why) => Err(AskError::Failed(why)),
+        _ => Err(AskError::Answer),
+    }
 }
 
 /// The mounts of a directory of sockets, with their sockets, in order of their mount points. Sockets that nobody
 /// listens on are removed.
 ///
 /// # Errors
-/// The directory cannot be read. That it is not there only means that nothing is mounted.
+/// The directory cannot be read, or others than this user and root can change it. That it is not there only means that nothing
+/// is mounted.
 pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
+    // Below /tmp anybody can make a directory of that name, and answer for mounts that are not there.
+    check_owner(directory)?;
     let mut mounts = Vec::new();
     for entry in entries {
         let path = entry?.path();
@@ -102,4 +132,25 @@ pub fn find(directory: &Path, mount_point: &Path) -> Result<(PathBuf, MountRepor
         .into_iter()
         .find(|(_, report)| report.mount_point == path)
         .ok_or_else(|| AskError::NotMounted(mount_point.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_asked_in_a_directory_that_others_can_change() {
+        let place = tempfile::tempdir().expect("a directory");
+        let ask = || list(place.path()).map(|mounts| mounts.len());
+        assert_eq!(ask().map_err(|error| error.kind()), Ok(0));
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).expect("its mode");
+        assert_eq!(
+            ask().map_err(|error| error.kind()),
+            Err(io::ErrorKind::PermissionDenied)
+        );
+        let missing = list(&place.path().join("none"));
+        assert!(missing.expect("nothing is mounted").is_empty());
+    }
 }

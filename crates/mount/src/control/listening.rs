@@ -1,16 +1,20 @@
 //! The daemon's side: a thread that answers one peer after the other.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use curt_trace::events::Origin;
 use serde::Serialize;
 use tracing::{debug, warn};
 
-use super::words::{Answer, MountReport, Question};
+use super::live::Live;
+use super::watching::Causers;
+use super::words::{Answer, MountReport, Question, Watched};
+use crate::explain::Explained;
 
 /// Longest question, in bytes.
 const QUESTION_MAX: u64 = 64 * 1024;
@@ -18,16 +22,61 @@ const QUESTION_MAX: u64 = 64 * 1024;
 /// How long a peer may take to ask and to listen.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What is said where nothing can be explained.
+const UNEXPLAINED: &str = "nothing is explained here";
+
 /// What a control socket speaks for.
 pub trait Controlled: Send + Sync {
     /// The mount and what it did.
     fn report(&self) -> MountReport;
+
+    /// Who causes requests since somebody looks.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    fn causers(&self) -> Result<Causers, String> {
+        Err("this mount does not tell who causes requests".to_owned())
+    }
 
     /// Changes options while mounted; returns all that are then in force. `table`: /run/mount/utab shows them, too.
     ///
     /// # Errors
     /// Why not. Nothing has changed then.
     fn remount(&self, options: &str, table: bool) -> Result<String, NotRemounted>;
+
+    /// Explains from now on what process `_head` and those below it cause, beside a Linux client with these options.
+    ///
+    /// # Errors
+    /// Why not, a sentence for the user.
+    fn explain(&self, _head: u32, _linux: &str) -> Result<(), String> {
+        Err(UNEXPLAINED.to_owned())
+    }
+
+    /// What they caused, with so many paths for each cause. Nothing is explained any more.
+    ///
+    /// # Errors
+    /// Why not, a sentence for the user.
+    fn explained(&self, _head: u32, _paths: usize) -> Result<Explained, String> {
+        Err(UNEXPLAINED.to_owned())
+    }
+
+    /// Whose events are told of.
+    fn origin(&self) -> Origin;
+}
+
+/// An answer, and what follows it on the connection.
+#[derive(Debug)]
+pub struct Said<A> {
+    /// The answer.
+    pub answer: A,
+    /// Events, for as long as the peer wants them.
+    pub then: Option<Live>,
+}
+
+impl<A> From<A> for Said<A> {
+    fn from(answer: A) -> Self {
+        Self { answer, then: None }
+    }
 }
 
 /// Why options were not changed: a sentence for the user.
@@ -58,34 +107,30 @@ impl Drop for Listening {
 /// The directory or socket cannot be made, or no thread be started.
 pub fn listen(directory: &Path, mount: Arc<dyn Controlled>) -> io::Result<Listening> {
     let path = directory.join(format!("{}.socket", std::process::id()));
-    listen_at(path, EVERYBODY, move |line, peer| answer(line, peer, &*mount))
+    listen_at(path, move |line, process| answer(line, process, &*mount))
 }
 
-/// Who may reach a mount's socket.
-const EVERYBODY: u32 = 0o666;
+/// Only this process's user may reach a socket. Root may anyway.
+const OWNER: u32 = 0o600;
 
-/// Opens a socket that those may reach whom `mode` names, and answers each line on it with one, until the process ends. What
-/// was left there by another process is replaced.
+/// Opens a socket for this process's user and root, and answers each line on it, said by a process of this number, with one, until the process ends. What was left
+/// there by another process is replaced.
 ///
 /// # Errors
-/// The directory or socket cannot be made, or no thread be started.
+/// The directory or socket cannot be made, the directory is another user's, or no thread can be started.
 pub fn listen_at<A: Serialize>(
     path: PathBuf,
-    mode: u32,
-    answer: impl Fn(&str, &UnixStream) -> io::Result<A> + Send + 'static,
+    answer: impl Fn(&str, u32) -> Said<A> + Send + 'static,
 ) -> io::Result<Listening> {
     if let Some(directory) = path.parent() {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory)?;
+        prepare(directory)?;
     }
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(OWNER))?;
     let listening = Listening { path };
     std::thread::Builder::new()
         .name("control".to_owned())
@@ -94,7 +139,7 @@ pub fn listen_at<A: Serialize>(
             for peer in listener.incoming() {
                 match peer {
                     Ok(peer) => {
-                        if let Err(error) = serve(&peer, &answer) {
+                        if let Err(error) = serve(peer, &answer) {
                             debug!(%error, "a peer of the control socket was cut off");
                         }
                     }
@@ -108,36 +153,133 @@ pub fn listen_at<A: Serialize>(
     Ok(listening)
 }
 
-fn serve<A: Serialize>(
-    mut peer: &UnixStream,
-    answer: impl Fn(&str, &UnixStream) -> io::Result<A>,
-) -> io::Result<()> {
+fn serve<A: Serialize>(mut peer: UnixStream, answer: impl Fn(&str, u32) -> Said<A>) -> io::Result<()> {
+    if !is_ours(&peer)? {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is another user's",
+        ));
+    }
     peer.set_read_timeout(Some(PATIENCE))?;
     peer.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
-    BufReader::new(peer.take(QUESTION_MAX)).read_line(&mut line)?;
-    let mut text = serde_json::to_string(&answer(&line, peer)?)?;
+    BufReader::new((&peer).take(QUESTION_MAX)).read_line(&mut line)?;
+    let said = answer(&line, process(&peer)?);
+    let mut text = serde_json::to_string(&said.answer)?;
     text.push('\n');
-    peer.write_all(text.as_bytes())
+    peer.write_all(text.as_bytes())?;
+    said.then.map_or(Ok(()), |live| live.send_to(peer))
 }
 
-fn answer(line: &str, peer: &UnixStream, mount: &dyn Controlled) -> io::Result<Answer> {
-    Ok(match serde_json::from_str(line) {
-        Ok(Question::Report) => Answer::Report(Box::new(mount.report())),
-        Ok(Question::Remount { options, table }) if may_change(peer)? => match mount.remount(&options, table)
-        {
-            Ok(options) => Answer::Remounted(options),
-            Err(NotRemounted::Refused(why)) => Answer::Refused(why),
-            Err(NotRemounted::Failed(why)) => Answer::Failed(why),
+fn answer(line: &str, process: u32, mount: &dyn Controlled) -> Said<Answer> {
+    match serde_json::from_str(line) {
+        Ok(Question::Report) => Answer::Report(Box::new(mount.report())).into(),
+        Ok(Question::Watch) => match mount.causers() {
+            Ok(causers) => Answer::Watched(Box::new(Watched {
+                report: mount.report(),
+                causers,
+            }))
+            .into(),
+            Err(why) => Answer::Refused(why).into(),
         },
-        Ok(Question::Remount { .. }) => {
-            Answer::Refused("only root and the user who mounted may remount".to_owned())
-        }
-        Err(error) => Answer::Refused(format!("the question is not understood: {error}")),
-    })
+        Ok(Question::Remount { options, table }) => match mount.remount(&options, table) {
+            Ok(options) => Answer::Remounted(options).into(),
+            Err(NotRemounted::Refused(why)) => Answer::Refused(why).into(),
+            Err(NotRemounted::Failed(why)) => Answer::Failed(why).into(),
+        },
+        Ok(Question::Explain { linux }) => match mount.explain(process, &linux) {
+            Ok(()) => Answer::Explaining.into(),
+            Err(why) => Answer::Refused(why).into(),
+        },
+        Ok(Question::Explained { paths }) => match mount.explained(process, paths) {
+            Ok(explained) => Answer::Explained(Box::new(explained)).into(),
+            Err(why) => Answer::Refused(why).into(),
+        },
+        Ok(Question::Events { patterns }) => match Live::begin(&patterns, mount.origin()) {
+            Ok(live) => Said {
+                answer: Answer::Events,
+                then: Some(live),
+            },
+            Err(why) => Answer::Refused(why).into(),
+        },
+        Err(error) => Answer::Refused(format!("the question is not understood: {error}")).into(),
+    }
 }
 
-fn may_change(peer: &UnixStream) -> io::Result<bool> {
+/// The peer's process, by the number that it has here.
+fn process(peer: &UnixStream) -> io::Result<u32> {
+    let pid = rustix::net::sockopt::socket_peercred(peer)?.pid;
+    Ok(pid.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// The socket's mode says the same; but it has it only a moment after it is there.
+fn is_ours(peer: &UnixStream) -> io::Result<bool> {
     let user = rustix::net::sockopt::socket_peercred(peer)?.uid;
     Ok(user.is_root() || user == rustix::process::geteuid())
+}
+
+/// Makes the directory of sockets and rings if it is not there.
+pub(super) fn prepare(directory: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)?;
+    check_owner(directory)
+}
+
+/// That nobody else can put a socket or a file in the place of ours.
+///
+/// # Errors
+/// Somebody can, or the directory cannot be looked at.
+pub fn check_owner(directory: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(directory)?;
+    let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    if found.is_dir() && is_ours && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let place = directory.display();
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{place} is no directory that only this user and root can change"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_can_change_is_not_used() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("curt");
+        let listen = || listen_at(place.join("1.socket"), |_, _| Said::from(1)).map(drop);
+        std::fs::create_dir(&place).expect("a directory");
+        for mode in [0o700, 0o755] {
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("its mode");
+            listen().expect("it is ours alone");
+        }
+        for mode in [0o777, 0o1777, 0o775] {
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("its mode");
+            assert_eq!(
+                listen().map_err(|error| error.kind()),
+                Err(io::ErrorKind::PermissionDenied),
+                "{mode:o}"
+            );
+        }
+        std::fs::remove_dir_all(&place).expect("no directory");
+        std::fs::create_dir(directory.path().join("other")).expect("a directory");
+        symlink(directory.path().join("other"), &place).expect("a link");
+        assert!(listen().is_err());
+    }
+
+    #[test]
+    fn a_socket_is_the_owners_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("1.socket");
+        let _listening = listen_at(path.clone(), |_, _| Said::from(1)).expect("a socket");
+        let mode = std::fs::metadata(&path).expect("the socket").mode();
+        assert_eq!(mode & 0o777, OWNER);
+    }
 }

@@ -8,6 +8,7 @@ mod place;
 mod running;
 mod surroundings;
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,17 @@ use curt_client::{Client, Environment};
 use curt_fuse::{Device, Ended, Mount, MountFlags, MountOptions, Session, SessionOptions, Wishes};
 use curt_policy::Users;
 use curt_rpc::client::Interrupt;
+use curt_trace::probe;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
-use crate::bridge::{Bridge, Changes, Rechecks};
-use crate::control::{self, Controlled};
+use crate::bridge::{Bridge, Changes, Probed, Rechecks};
+use crate::control::{
+    self, Controlled, Watching,
+    metrics::{self, Metrics},
+    mountstats::StatsFile,
+};
+use crate::explain::{Explainer, Observed};
 use crate::helper::{ExitStatus, Failure};
 use crate::options::{Allow, Atime, Settings, Source};
 pub use alone::ClientAlone;
@@ -89,6 +96,14 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
         settings: settled(&plan.settings),
         ..plan.clone()
     };
+    // Before the server is asked anything: whoever wants figures at a place that is taken has no mount.
+    let metrics = plan.settings.figures.metrics.as_ref();
+    let metrics = metrics.map(listen_for_figures).transpose()?;
+    // Dropped last: what happens at the end is kept, too.
+    let _ring = control::keep_ring(
+        running::origin(&plan.source.text(), &target),
+        plan.settings.figures.ring,
+    );
     let changes = Arc::new(Changes::default());
     let environment = Environment {
         clock: Arc::new(SystemClock),
@@ -110,10 +125,26 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
         Arc::clone(&client),
         CallerTable::new(environment.clock),
     ));
-    let live = Live::begin(&plan, &target, settings, client, &bridge, &changes)?;
+    let mut live = Live::begin(&plan, &target, settings, client, &bridge, &changes)?;
+    live.offer_figures(metrics);
     info!(source = live.running.source, mount_point = %target.display(), "mounted");
+    probe!(NfsMount {
+        server: &live.running.source,
+        name: target.as_os_str().as_bytes()
+    });
     progress(Progress::Live);
     live.until_end(&mounted)
+}
+
+/// Listens where figures are wanted.
+fn listen_for_figures(place: &metrics::Place) -> Result<Metrics, Failure> {
+    Metrics::bind(place).map_err(|error| {
+        Failure::lasting(
+            ExitStatus::System,
+            format!("metrics={place}: {error}"),
+            "choose another place, or leave it out",
+        )
+    })
 }
 
 /// The settings with what depends on who mounts.
@@ -140,10 +171,18 @@ fn settled(settings: &Settings) -> Settings {
 struct Live {
     running: Arc<Running>,
     mount: Arc<Mount>,
-    session: Session<Bridge>,
+    session: Session<Probed<Observed<Bridge>>>,
     changes: Arc<Changes>,
     rechecks: Rechecks,
     control: Option<control::Listening>,
+    figures: Figures,
+}
+
+/// What tells of a mount beside its control socket.
+#[derive(Default)]
+struct Figures {
+    file: Option<StatsFile>,
+    served: Option<metrics::Serving>,
 }
 
 impl Live {
@@ -163,7 +202,10 @@ impl Live {
             .map_err(|error| Failure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
-        let session = start_session(device, bridge, &settings).inspect_err(|_| ending::detach(&mount))?;
+        let explainer = Arc::new(Explainer::new(Arc::clone(&client)));
+        let observed = Arc::new(Observed::new(Arc::clone(bridge), Arc::clone(&explainer)));
+        let session =
+            start_session(device, (observed, &client), &settings).inspect_err(|_| ending::detach(&mount))?;
         bridge.set_negotiated(session.negotiated());
         changes
             .tell(session.notifier())
@@ -177,9 +219,11 @@ impl Live {
             mount_point: target.to_owned(),
             client,
             bridge: Arc::clone(bridge),
+            explainer,
             settings: Mutex::new(settings),
             since: Instant::now(),
             table,
+            watching: Watching::default(),
         });
         if table && let Err(error) = running.show(&running.settings.lock()) {
             warn!(%error, "/run/mount/utab does not show this mount");
@@ -204,7 +248,26 @@ impl Live {
             changes: Arc::clone(changes),
             rechecks,
             control,
+            figures: Figures::default(),
         })
+    }
+
+    /// Keeps the mountstats file, and serves figures where that was asked for.
+    fn offer_figures(&mut self, metrics: Option<Metrics>) {
+        let speaker: Arc<dyn Controlled> = Arc::<Running>::clone(&self.running);
+        let interval = self.running.settings.lock().figures.mountstats;
+        if !interval.is_zero() {
+            let kept = StatsFile::keep(&control::directory(), interval, Arc::clone(&speaker));
+            self.figures.file = kept
+                .inspect_err(|error| warn!(%error, "no mountstats file is kept for this mount"))
+                .ok();
+        }
+        let Some(metrics) = metrics else { return };
+        info!("figures for Prometheus: {}", metrics.place());
+        let served = metrics.serve(|| Ok(()), move || metrics::text(&speaker.report()));
+        self.figures.served = served
+            .inspect_err(|error| warn!(%error, "no figures are served"))
+            .ok();
     }
 
     /// Waits for the end of the mount, and puts away what belonged to it.
@@ -213,12 +276,17 @@ impl Live {
         // The place in the tree first: whoever forced the end wants it gone.
         ending::detach(&self.mount);
         drop(self.control);
+        drop(self.figures);
         if self.running.table {
             self.running.hide();
         }
         self.changes.end();
         drop(self.rechecks);
         info!(?ended, mount_point = %self.running.mount_point.display(), "unmounted");
+        probe!(NfsUmount {
+            server: &self.running.source,
+            name: self.running.mount_point.as_os_str().as_bytes()
+        });
         self.session.interrupt_all();
         ending::write_back(&self.running.client);
         mounted
@@ -257,9 +325,9 @@ fn mount_options(source: &str, settings: &Settings) -> MountOptions {
 
 fn start_session(
     device: Device,
-    bridge: &Arc<Bridge>,
+    (observed, client): (Arc<Observed<Bridge>>, &Arc<Client>),
     settings: &Settings,
-) -> Result<Session<Bridge>, Failure> {
+) -> Result<Session<Probed<Observed<Bridge>>>, Failure> {
     let locks = settings.local_locks;
     let only_user = match settings.generic.allow {
         Allow::Root => Some(rustix::process::geteuid().as_raw()),
@@ -275,6 +343,6 @@ fn start_session(
         only_user,
         ..SessionOptions::default()
     };
-    Session::start(device, Arc::clone(bridge), &options)
+    Session::start(device, Arc::new(Probed::new(observed, client)), &options)
         .map_err(|error| Failure::lasting(ExitStatus::System, error.to_string(), ""))
 }

@@ -1,17 +1,23 @@
 //! A live mount, as its control socket speaks for it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use curt_client::Client;
+use curt_client::{Client, InodeId};
+use curt_policy::PlusMode;
+use curt_trace::ClientSnapshot;
+use curt_trace::events::{Origin, time_of_day_offset};
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
 use crate::bridge::Bridge;
-use crate::control::{Controlled, MountReport, NotRemounted};
+use crate::control::{Causers, Controlled, Held, MountReport, NotRemounted, ServerWords, Watching};
+use crate::explain::{Explained, Explainer};
 use crate::helper::{Utab, UtabEntry};
-use crate::options::{Atime, GenericSettings, Settings, remounted, shown, shown_beside_the_kernel};
+use crate::options::{
+    self, Atime, GenericSettings, Security, Settings, remounted, shown, shown_beside_the_kernel,
+};
 
 /// A mount that is live.
 #[derive(Debug)]
@@ -20,9 +26,11 @@ pub(super) struct Running {
     pub(super) mount_point: PathBuf,
     pub(super) client: Arc<Client>,
     pub(super) bridge: Arc<Bridge>,
+    pub(super) explainer: Arc<Explainer>,
     pub(super) settings: Mutex<Settings>,
     pub(super) since: Instant,
     pub(super) table: bool,
+    pub(super) watching: Watching,
 }
 
 impl Running {
@@ -41,6 +49,33 @@ impl Running {
     pub(super) fn hide(&self) {
         if let Err(error) = Utab::default().remove(&self.mount_point) {
             tracing::warn!(%error, "the mount's line stays in /run/mount/utab");
+        }
+    }
+
+    fn held(&self) -> Held {
+        let (objects, names, missing_names) = self.client.known();
+        Held {
+            objects: objects as u64,
+            names: names as u64,
+            missing_names: missing_names as u64,
+            listing_bytes: self.client.listing_bytes(),
+            dirty_bytes: self.client.data_plane().unwritten_bytes(),
+        }
+    }
+
+    fn server_words(&self, settings: &Settings) -> ServerWords {
+        let limits = self.client.server_limits();
+        ServerWords {
+            flavour: match settings.security {
+                Security::Sys => 1,
+                Security::None => 0,
+            },
+            write_multiple: limits.write_multiple,
+            listing_size: limits.listing_preferred,
+            name_max: self.client.path_limits().name_max,
+            readdirplus: settings.cache.plus != PlusMode::Never,
+            links: limits.links,
+            symlinks: limits.symlinks,
         }
     }
 
@@ -75,19 +110,63 @@ impl Running {
     }
 }
 
+/// Whose events they are that this process tells of.
+pub(super) fn origin(source: &str, mount_point: &Path) -> Origin {
+    Origin {
+        curt: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        program: "mount".to_owned(),
+        subject: format!("{source} on {}", mount_point.display()),
+        time_of_day_offset: time_of_day_offset(),
+    }
+}
+
 impl Controlled for Running {
+    fn origin(&self) -> Origin {
+        origin(&self.source, &self.mount_point)
+    }
+
+    fn explain(&self, head: u32, linux: &str) -> Result<(), String> {
+        let linux = options::of_linux(linux).map_err(|error| error.to_string())?;
+        self.explainer
+            .begin(head, &linux)
+            .map_err(|error| error.to_string())?;
+        // Nothing that the kernel was promised before may hide an operation.
+        self.bridge.take_back_names();
+        Ok(())
+    }
+
+    fn explained(&self, head: u32, paths: usize) -> Result<Explained, String> {
+        self.explainer.end(head, paths).map_err(|error| error.to_string())
+    }
+
     fn report(&self) -> MountReport {
+        // What tools lay beside each other is of one moment: the requests are counted once.
+        let operations = self.client.statistics().snapshot();
+        let settings = self.settings.lock().clone();
         MountReport {
             source: self.source.clone(),
             mount_point: self.mount_point.clone(),
             pid: std::process::id(),
             curt: env!("CARGO_PKG_VERSION").to_owned(),
             vers: "3".to_owned(),
-            options: shown(&self.settings.lock()),
+            options: shown(&settings),
             age_seconds: self.since.elapsed().as_secs_f64(),
-            counters: self.client.counters(),
+            counters: ClientSnapshot {
+                requests: operations.calls(),
+                ..self.client.counters()
+            },
             fuse: self.bridge.operations(),
+            operations,
+            transport: self.client.wire().transport().report(),
+            held: self.held(),
+            server: self.server_words(&settings),
         }
+    }
+
+    fn causers(&self) -> Result<Causers, String> {
+        let path = |object| self.client.path(InodeId(object));
+        self.watching.look(self.client.wire().watchers(), path)
     }
 
     fn remount(&self, options: &str, table: bool) -> Result<String, NotRemounted> {

@@ -3,6 +3,7 @@
 //! [`table`] has a row for each option and says what becomes of it; nothing is ignored in silence but what mount(8)
 //! reads for itself. [`parse`] turns an option string into [`Settings`] and the remarks a user should see.
 
+mod linux;
 mod remount;
 mod row;
 mod settings;
@@ -12,11 +13,12 @@ mod table;
 mod values;
 mod words;
 
+pub use linux::of_linux;
 pub use remount::remounted;
 pub use row::{Row, Takes, Verdict};
 pub use settings::{
-    Allow, Atime, GenericSettings, LocalLocks, MemorySettings, Security, ServerSettings, Settings,
-    TransportSettings,
+    Allow, Atime, FigureSettings, GenericSettings, LocalLocks, MemorySettings, Security, ServerSettings,
+    Settings, TransportSettings,
 };
 pub use shown::{shown, shown_beside_the_kernel};
 pub use source::{Source, SourceError};

@@ -1,7 +1,12 @@
 //! What the options of a mount come to: plain values, in the units of nfs(5).
 
+use std::time::Duration;
+
 use curt_policy::CacheOptions;
 use curt_rpc::client::{AddressFamily, Hardness};
+use curt_trace::events::RingLevel;
+
+use crate::control::metrics::Place;
 
 /// All that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +19,8 @@ pub struct Settings {
     pub cache: CacheOptions,
     /// Bounds of what the mount may hold in memory.
     pub memory: MemorySettings,
+    /// How its figures are told.
+    pub figures: FigureSettings,
     /// Which kinds of lock stay on this machine.
     pub local_locks: LocalLocks,
     /// AUTH flavour of the requests.
@@ -77,6 +84,27 @@ pub struct MemorySettings {
     pub dirty_bytes: Option<u64>,
     /// `listing_max=`: bytes that the names of listed directories take, at most; `None`: the client's default.
     pub listing_bytes: Option<u64>,
+}
+
+/// How the mount's figures are told beside its control socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FigureSettings {
+    /// `mountstats=`: how often the mountstats file is written; zero: there is none.
+    pub mountstats: Duration,
+    /// `metrics=`: where Prometheus may ask.
+    pub metrics: Option<Place>,
+    /// `ring=`: which events are kept in a file that a crash leaves behind.
+    pub ring: RingLevel,
+}
+
+impl Default for FigureSettings {
+    fn default() -> Self {
+        Self {
+            mountstats: Duration::from_secs(10),
+            metrics: None,
+            ring: RingLevel::default(),
+        }
+    }
 }
 
 /// Which kinds of lock are kept on this machine alone.
@@ -167,6 +195,7 @@ impl Default for Settings {
             },
             cache: CacheOptions::default(),
             memory: MemorySettings::default(),
+            figures: FigureSettings::default(),
             local_locks: LocalLocks::default(),
             security: Security::Sys,
             generic: GenericSettings::default(),

@@ -2,10 +2,10 @@
 
 use std::fmt::{Display, Write as _};
 
-use curt_policy::{AccessMode, ListingMode, LookupCache, PlusMode, RacyGuard};
+use curt_policy::{AccessMode, FillMode, ListingMode, LookupCache, PlusMode, RacyGuard};
 use curt_rpc::client::{AddressFamily, Hardness};
 
-use super::settings::{Allow, Atime, LocalLocks, Security, Settings};
+use super::settings::{Allow, Atime, FigureSettings, LocalLocks, Security, Settings};
 
 /// The options in force, such that reading them back gives the same settings.
 #[must_use]
@@ -27,6 +27,7 @@ pub fn shown_beside_the_kernel(settings: &Settings) -> String {
     list.optional("names_max", settings.memory.names);
     list.optional("dirty_max", settings.memory.dirty_bytes);
     list.optional("listing_max", settings.memory.listing_bytes);
+    list.figures(&settings.figures);
     for word in &settings.kept {
         list.word(word);
     }
@@ -106,6 +107,16 @@ impl List {
         }
     }
 
+    fn figures(&mut self, figures: &FigureSettings) {
+        if figures.mountstats != FigureSettings::default().mountstats {
+            self.value("mountstats", figures.mountstats.as_secs());
+        }
+        self.optional("metrics", figures.metrics.as_ref());
+        if figures.ring != FigureSettings::default().ring {
+            self.value("ring", figures.ring);
+        }
+    }
+
     fn server(&mut self, settings: &Settings) {
         let server = &settings.server;
         for (name, family) in [("proto", server.family), ("mountproto", server.mount_family)] {
@@ -172,6 +183,13 @@ impl List {
             PlusMode::Never => "rdirplus=none",
             PlusMode::Always => "rdirplus=force",
         });
+        self.value(
+            "dirfill",
+            match cache.fill {
+                FillMode::Auto => "auto",
+                FillMode::Off => "off",
+            },
+        );
         if cache.listing == ListingMode::Restart {
             self.word("readdir=restart");
         }
@@ -191,7 +209,10 @@ mod tests {
             "ro,nosuid,noexec,noatime,sync,nodiratime,allow_root",
             "softerr,softreval,timeo=7,nconnect=4,noresvport,proto=tcp6,port=1,mountport=2,addr=::1,mounthost=m,rsize=8192",
             "noac,nocto,sloppycto=3,noaccesscheck,lookupcache=pos,nonegnamecache,neg_racy_guard=off,nordirplus",
-            "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M,listing_max=16M,readdir=restart",
+            "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M,listing_max=16M,readdir=restart,dirfill=off",
+            "mountstats=0,metrics=9049,ring=off",
+            "ring=operation",
+            "mountstats=60,metrics=unix:/run/figures.socket",
         ] {
             let settings = parse(options).unwrap().settings;
             assert_eq!(

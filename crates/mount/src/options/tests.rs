@@ -19,6 +19,7 @@ fn documented() -> Vec<(String, String)> {
                 "N" => format!("{name}={}", if name == "names_max" { 5000 } else { 7 }),
                 "SIZE" => format!("{name}=7M"),
                 "ADDRESS" => format!("{name}=192.0.2.7"),
+                "PLACE" => format!("{name}=9049"),
                 "NAME" | "TEXT" => format!("{name}=seven"),
                 _ => option.to_owned(),
             };
@@ -64,7 +65,9 @@ fn opposite(option: &str) -> &'static str {
             }
         }
         "neg_racy_guard" if option.ends_with("auto") => "neg_racy_guard=on",
+        "ring" if option.ends_with("request") => "ring=off",
         "readdir" if option.ends_with("auto") => "readdir=restart",
+        "dirfill" if option.ends_with("auto") => "dirfill=off",
         "rw" => "ro",
         "exec" => "noexec",
         "suid" => "nosuid",

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where its own model is wrong")]
 
+mod directories;
 mod explore;
 mod files;
 mod names;

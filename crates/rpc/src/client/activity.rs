@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::Events;
+use curt_trace::probe;
 
 /// One for each transport.
 pub(super) struct Activity {
@@ -59,6 +60,7 @@ impl Activity {
         if self.outage.load(Ordering::Relaxed) && self.outage.swap(false, Ordering::AcqRel) {
             tracing::warn!("server {} OK", self.server);
             self.events.responding_again();
+            probe!(RpcResponding { server: &self.server });
         }
     }
 
@@ -68,6 +70,7 @@ impl Activity {
         if silent && !self.outage.swap(true, Ordering::AcqRel) {
             tracing::warn!("server {} not responding, still trying", self.server);
             self.events.not_responding();
+            probe!(RpcNotResponding { server: &self.server });
         }
     }
 
@@ -77,6 +80,15 @@ impl Activity {
         }
         let since = self.quiet_since.load(Ordering::Relaxed);
         Some(Duration::from_nanos(self.now().saturating_sub(since)))
+    }
+
+    /// For how long nothing has been asked or answered.
+    pub(super) fn idle_for(&self) -> Duration {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            return Duration::ZERO;
+        }
+        let since = self.quiet_since.load(Ordering::Relaxed);
+        Duration::from_nanos(self.now().saturating_sub(since))
     }
 
     fn now(&self) -> u64 {

@@ -9,6 +9,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    net::SocketAddr,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -16,6 +17,7 @@ use std::{
     },
 };
 
+use curt_trace::{events::Short, probe};
 use curt_xdr::{DecodeError, Decoder};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
@@ -24,9 +26,11 @@ use rustix::{
 };
 
 use super::{
-    CallError, Reply,
+    CallError, Reply, Taker,
     activity::Activity,
     interrupt::Wake,
+    journey::Traffic,
+    taking::is_taken,
     waiter::{Bell, Waiter},
 };
 use crate::{
@@ -64,8 +68,8 @@ pub(super) struct State {
     pub(super) pending: Vec<u8>,
     /// Callers with large records that wait for the output.
     pub(super) queue: VecDeque<u32>,
-    /// Replies seen so far.
-    pub(super) replies: u64,
+    /// What passed so far.
+    pub(super) traffic: Traffic,
     pub(super) closed: bool,
 }
 
@@ -73,6 +77,12 @@ pub(super) struct State {
 pub(super) struct Slot {
     pub(super) waiter: Arc<Waiter>,
     pub(super) results_max: usize,
+    /// Bytes of its reply.
+    pub(super) received: usize,
+    /// Who is to use its results where they are received.
+    pub(super) taker: Option<Arc<dyn Taker>>,
+    /// Whether that is just being done: the caller has to wait for the end of it, whatever happens.
+    pub(super) in_hand: bool,
     pub(super) outcome: Option<Result<Reply, CallError>>,
 }
 
@@ -93,7 +103,7 @@ impl Connection {
                 writing: false,
                 pending: Vec::new(),
                 queue: VecDeque::new(),
-                replies: 0,
+                traffic: Traffic::default(),
                 closed: false,
             }),
             activity,
@@ -113,6 +123,13 @@ impl Connection {
 
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
+    }
+
+    /// The port of this side, or 0 if the system does not say.
+    pub(super) fn local_port(&self) -> u16 {
+        let address = rustix::net::getsockname(&self.socket).ok();
+        let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+        address.map_or(0, |address| address.port())
     }
 
     /// Whether the server ever answered on it.
@@ -157,6 +174,10 @@ impl Connection {
     pub(super) fn lost(&self, why: &str) {
         if !self.is_closed() {
             tracing::info!("connection to server {} lost: {why}", self.activity.server());
+            probe!(RpcDisconnect {
+                server: self.activity.server(),
+                reason: why
+            });
         }
         self.close();
     }
@@ -192,19 +213,35 @@ impl Connection {
         any
     }
 
-    fn deliver(&self, state: &mut State, inbox: &mut Inbox, whole: Whole) {
-        state.replies += 1;
+    fn deliver(&self, state: &mut MutexGuard<'_, State>, inbox: &mut Inbox, whole: Whole) {
+        state.traffic.receives += 1;
         let body = inbox.body(whole);
         self.activity
             .events()
             .received(body.len() + crate::record::MARK_SIZE);
-        let waiting = xid_of(body).and_then(|xid| state.calls.get_mut(&xid));
+        let xid = xid_of(body);
+        let waiting = xid.and_then(|xid| state.calls.get_mut(&xid));
         // The reply to a call that was called off, or the second to one that was sent twice, or nonsense.
         let Some(slot) = waiting.filter(|slot| slot.outcome.is_none()) else {
+            state.traffic.unknown_xids += 1;
             return inbox.skip(whole);
         };
+        slot.received = body.len();
         let outcome = match decode_outcome(body, slot.results_max) {
             Ok(results_size) => {
+                if let Some(taker) = slot.taker.take() {
+                    slot.in_hand = true;
+                    let results = &body[body.len() - results_size..];
+                    let taken = MutexGuard::unlocked(state, || is_taken(&*taker, results));
+                    let Some(slot) = xid.and_then(|xid| state.calls.get_mut(&xid)) else {
+                        return inbox.skip(whole);
+                    };
+                    slot.in_hand = false;
+                    if taken {
+                        inbox.skip(whole);
+                        return slot.finish(Ok(Reply::taken()));
+                    }
+                }
                 let (bytes, _, end) = inbox.take(whole);
                 Ok(Reply::pooled(
                     bytes,
@@ -221,11 +258,17 @@ impl Connection {
                 Err(error)
             }
         };
-        slot.finish(outcome);
+        if let Some(slot) = xid.and_then(|xid| state.calls.get_mut(&xid)) {
+            slot.finish(outcome);
+        }
     }
 
     fn malformed(&self, defect: &dyn std::fmt::Display, consequence: &str) {
         self.activity.events().malformed_reply();
+        probe!(RpcMalformed {
+            server: self.activity.server(),
+            reason: Short::of(defect).bytes()
+        });
         tracing::warn!(
             "malformed reply from server {}: {defect}{consequence}",
             self.activity.server()
@@ -234,6 +277,11 @@ impl Connection {
 }
 
 impl State {
+    /// A record was handed to the socket, or to whoever writes.
+    pub(super) fn note_sent(&mut self) {
+        self.traffic.sent(self.queue.len(), self.calls.len());
+    }
+
     /// How long the reply that begins so may be.
     fn limit(&self, beginning: &[u8], reply_max: usize) -> usize {
         // A verifier may stand in the header.
@@ -242,6 +290,12 @@ impl State {
             Some(slot) => slot.results_max.saturating_add(header_max).min(reply_max),
             None => reply_max,
         }
+    }
+
+    /// Whether a reply is waited for that is to be used where it is received.
+    pub(super) fn has_takers(&self) -> bool {
+        let mut slots = self.calls.values();
+        slots.any(|slot| slot.taker.is_some() && slot.outcome.is_none())
     }
 
     /// Wakes somebody for each role that waits for somebody. To be called whenever a caller leaves or gives up a role.

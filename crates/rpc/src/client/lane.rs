@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_trace::{events::Short, probe};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{
@@ -21,6 +22,8 @@ use super::{
     connect::connect,
     connection::Connection,
     interrupt::Wake,
+    journey::{Connecting, Traffic},
+    options::PortSource,
     tcp::Shared,
     timer::{Due, Timer},
     waiter::Waiter,
@@ -54,6 +57,9 @@ struct State {
     failures: u32,
     last_failure: Option<io::ErrorKind>,
     waiters: Vec<Arc<Waiter>>,
+    /// What passed over connections that are gone.
+    past: Traffic,
+    made: Connecting,
 }
 
 /// How often an attempt is made.
@@ -124,11 +130,29 @@ impl Lane {
         }
     }
 
+    /// Adds what passed, and what connecting took; returns the connection, if there is one.
+    pub(super) fn report(&self, traffic: &mut Traffic, made: &mut Connecting) -> Option<Arc<Connection>> {
+        let state = self.state.lock();
+        let connection = state.connection.clone();
+        traffic.add(&state.past);
+        made.add(&state.made);
+        drop(state);
+        let connection = connection?;
+        let state = connection.lock();
+        traffic.add(&state.traffic);
+        let is_open = !state.closed;
+        drop(state);
+        is_open.then_some(connection)
+    }
+
     /// Ends all waiting, and the connection.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         let connection = state.connection.take();
+        if let Some(connection) = &connection {
+            state.past.add(&connection.lock().traffic);
+        }
         state.wake_all();
         self.closing.notify_all();
         drop(state);
@@ -185,13 +209,20 @@ fn make(lane: &Weak<Lane>, shared: &Weak<Shared>, attempts: Attempts) {
         let options = shared_now.options.clone();
         drop((lane_now, shared_now));
 
+        let began = Instant::now();
         let made = connect(&options);
+        let time = began.elapsed();
 
         let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
             return;
         };
         let made = made.and_then(|socket| shared_now.adopt(socket));
         let mut state = lane_now.state.lock();
+        state.made.add(&Connecting {
+            binds: u64::from(matches!(options.port, PortSource::Asked(_))),
+            connects: u64::from(made.is_ok()),
+            time,
+        });
         let over = state.finish(made, &shared_now, attempts);
         if over || attempts == Attempts::Once {
             state.connecting = false;
@@ -206,6 +237,7 @@ impl State {
     fn usable(&mut self) -> Option<Arc<Connection>> {
         let connection = self.connection.take()?;
         if connection.is_closed() {
+            self.past.add(&connection.lock().traffic);
             if connection.is_proved() {
                 self.failures = 0;
             } else {
@@ -226,11 +258,22 @@ impl State {
             }
             Ok(connection) => {
                 shared.activity.events().connected(self.again);
+                probe!(RpcConnect {
+                    server: shared.activity.server(),
+                    again: self.again
+                });
                 self.again = true;
-                self.connection = Some(connection);
+                // It may take the place of one that was lost and not looked at since.
+                if let Some(lost) = self.connection.replace(connection) {
+                    self.past.add(&lost.lock().traffic);
+                }
                 true
             }
             Err(error) => {
+                probe!(RpcConnectFailed {
+                    server: shared.activity.server(),
+                    reason: Short::of(&error).bytes()
+                });
                 // Who tries once is told by the result.
                 if self.failures == 0 && attempts == Attempts::Many {
                     tracing::info!("cannot connect to server {}: {error}", shared.activity.server());

@@ -8,23 +8,28 @@ mod connect;
 mod connection;
 mod events;
 mod interrupt;
+mod journey;
 mod lane;
 mod options;
 mod outgoing;
 mod reply;
+mod taking;
 mod tcp;
 mod timer;
 mod turn;
 mod waiter;
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
+use curt_trace::TransportReport;
 use curt_xdr::{DecodeError, Encode};
 
 pub use events::{Events, NoEvents};
 pub use interrupt::{Interrupt, Registration, Wake};
+pub use journey::Journey;
 pub use options::{AddressFamily, Hardness, PortSource, Server, TcpOptions};
 pub use reply::Reply;
+pub use taking::Taker;
 pub use tcp::TcpTransport;
 
 use crate::{
@@ -39,6 +44,46 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`CallError`]; after any of them the server may or may not have executed the call.
     fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError>;
+
+    /// The same, with what became of the call on its way. Where there is no wire, it is sent once, and arguments and results alone
+    /// are its bytes.
+    ///
+    /// # Errors
+    /// As [`Transport::call`]'s; the journey is told nevertheless.
+    fn call_told(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        journey: &mut Journey,
+    ) -> Result<Reply, CallError> {
+        let mut arguments = Vec::new();
+        request.arguments.encode(&mut arguments);
+        journey.transmissions = 1;
+        journey.bytes_sent = (arguments.len() + request.bulk.len()) as u64;
+        let result = self.call(request, interrupt);
+        journey.bytes_received = result.as_ref().map_or(0, |reply| reply.results().len() as u64);
+        result
+    }
+
+    /// As [`Transport::call_told`], but `taker` may use the results where they were received; the reply then
+    /// [`was taken`](Reply::was_taken). Where nothing is received from anywhere, all replies come as usual.
+    ///
+    /// # Errors
+    /// As [`Transport::call`].
+    fn call_taken(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        journey: &mut Journey,
+        _: &Arc<dyn Taker>,
+    ) -> Result<Reply, CallError> {
+        self.call_told(request, interrupt, journey)
+    }
+
+    /// What passed over the connections so far; nothing where there are none.
+    fn report(&self) -> TransportReport {
+        TransportReport::default()
+    }
 
     /// For how long a call has been waiting without any reply from the server; `None` while none waits.
     fn silent_for(&self) -> Option<Duration> {
@@ -109,4 +154,25 @@ pub enum CallError {
     /// The reply was not what RPC, or the procedure, says.
     #[error("malformed reply: {0}")]
     Malformed(#[from] DecodeError),
+}
+
+impl CallError {
+    /// As an event tells of it: a program may be told another one.
+    fn negative_errno(&self) -> i32 {
+        use rustix::io::Errno;
+        let errno = match self {
+            Self::Interrupted => Errno::INTR,
+            Self::TimedOut { .. } => Errno::TIMEDOUT,
+            Self::Unreachable(_) => Errno::HOSTUNREACH,
+            Self::Closed => Errno::NOTCONN,
+            Self::Denied(_) => Errno::ACCESS,
+            Self::RpcMismatch(_)
+            | Self::ProgramUnavailable
+            | Self::ProgramMismatch(_)
+            | Self::ProcedureUnavailable => Errno::OPNOTSUPP,
+            Self::GarbageArguments | Self::SystemError => Errno::REMOTEIO,
+            Self::Malformed(_) => Errno::PROTO,
+        };
+        -errno.raw_os_error()
+    }
 }

@@ -10,6 +10,7 @@ pub struct Reply {
     start: usize,
     end: usize,
     home: Option<Arc<Pool>>,
+    taken: bool,
 }
 
 impl Reply {
@@ -22,7 +23,26 @@ impl Reply {
             start: 0,
             end,
             home: None,
+            taken: false,
         }
+    }
+
+    /// A reply whose results were used where they were received.
+    #[must_use]
+    pub const fn taken() -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            end: 0,
+            home: None,
+            taken: true,
+        }
+    }
+
+    /// Whether a [`Taker`](super::Taker) has used the results: they are not here.
+    #[must_use]
+    pub const fn was_taken(&self) -> bool {
+        self.taken
     }
 
     /// The results are `bytes[start..end]`; the whole buffer goes back to `home`.
@@ -32,6 +52,7 @@ impl Reply {
             start,
             end,
             home: Some(home),
+            taken: false,
         }
     }
 

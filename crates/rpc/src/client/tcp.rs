@@ -11,14 +11,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_trace::{
+    TransportReport,
+    events::{Event, procedure_name},
+    probe, scope,
+};
 use curt_xdr::padding;
 
 use super::{
-    CallError, Events, Hardness, Interrupt, Reply, Request, TcpOptions, Transport,
+    CallError, Events, Hardness, Interrupt, Journey, Reply, Request, Taker, TcpOptions, Transport,
     activity::Activity,
     connect::random_u32,
     connection::Connection,
     interrupt::{Registration, Wake},
+    journey::{Connecting, Traffic},
     lane::{Attempts, Lane},
     outgoing::Outgoing,
     timer::Timer,
@@ -102,6 +108,17 @@ impl TcpTransport {
         }
     }
 
+    /// Tells whoever wants to know that a call goes.
+    fn told_of_call(&self, xid: u32, request: &Request<'_>, sent: usize) {
+        probe!(RpcCall {
+            xid,
+            procedure: procedure_name(request.program, request.procedure).bytes(),
+            sent,
+            server: self.shared.activity.server(),
+            cause: scope::cause(request.procedure).name()
+        });
+    }
+
     fn choose(&self) -> &Arc<Lane> {
         let least = self.lanes.iter().min_by_key(|lane| lane.outstanding());
         least.expect("nconnect is at least 1")
@@ -111,15 +128,17 @@ impl TcpTransport {
         &self,
         xid: u32,
         outgoing: Outgoing<'_>,
-        results_max: usize,
+        (results_max, taker): (usize, Option<&Arc<dyn Taker>>),
         interrupt: &Interrupt,
+        journey: &mut Journey,
     ) -> Result<Reply, CallError> {
         let waiter = Waiter::current();
         let _registration = register(interrupt, &waiter);
         let _waiting = self.shared.activity.wait();
         let lane = self.choose();
         let _outstanding = lane.enter();
-        let mut timer = Timer::new(self.options(), Instant::now());
+        let began = Instant::now();
+        let mut timer = Timer::new(self.options(), began);
         let patient = self.options().hardness == Hardness::Hard;
         let mut sent_before = false;
         loop {
@@ -129,10 +148,23 @@ impl TcpTransport {
                 (interrupt, &mut timer, patient),
                 Attempts::Many,
             )?;
-            let turn = Turn::join(&connection, xid, outgoing, results_max, interrupt, &waiter);
+            let told = (began, &mut *journey);
+            let turn = Turn::join(
+                &connection,
+                xid,
+                outgoing,
+                (results_max, taker),
+                (interrupt, &waiter),
+                told,
+            );
             let Some(mut turn) = turn else { continue };
             if sent_before {
                 self.shared.activity.events().retransmitted();
+                probe!(RpcRetransmit {
+                    xid,
+                    server: self.shared.activity.server(),
+                    reason: "connection lost"
+                });
             }
             match turn.run(&mut timer, patient) {
                 End::Over(outcome) => return outcome,
@@ -141,10 +173,14 @@ impl TcpTransport {
             }
         }
     }
-}
 
-impl Transport for TcpTransport {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call_by(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        journey: &mut Journey,
+        taker: Option<&Arc<dyn Taker>>,
+    ) -> Result<Reply, CallError> {
         // Pairs with nothing: a number of its own is all that a call needs.
         let xid = self.xid.fetch_add(1, Ordering::Relaxed);
         let mut head = HEAD.take();
@@ -152,15 +188,71 @@ impl Transport for TcpTransport {
         let padding = &[0u8; 3][..padding(request.bulk.len())];
         encode(&mut head, xid, request, padding.len());
         let outgoing = Outgoing::new(&head, request.bulk, padding);
-        let outcome = self.send(xid, outgoing, request.results_max, interrupt);
+        self.told_of_call(xid, request, outgoing.len());
+        let began = Event::RpcReply.is_wanted().then(Instant::now);
+        let outcome = self.send(xid, outgoing, (request.results_max, taker), interrupt, journey);
+        probe!(RpcReply {
+            xid,
+            procedure: procedure_name(request.program, request.procedure).bytes(),
+            received: journey.bytes_received,
+            // Waiting for a connection, or behind others, is not the server's time.
+            rtt: began.map_or(Duration::ZERO, |began| began
+                .elapsed()
+                .saturating_sub(journey.stayed + journey.queued)),
+            error: outcome.as_ref().err().map_or(0, CallError::negative_errno)
+        });
         if head.capacity() <= HEAD_KEPT_MAX {
             HEAD.set(head);
         }
         outcome
     }
+}
+
+impl Transport for TcpTransport {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        self.call_told(request, interrupt, &mut Journey::default())
+    }
+
+    fn call_told(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        journey: &mut Journey,
+    ) -> Result<Reply, CallError> {
+        self.call_by(request, interrupt, journey, None)
+    }
+
+    fn call_taken(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        journey: &mut Journey,
+        taker: &Arc<dyn Taker>,
+    ) -> Result<Reply, CallError> {
+        self.call_by(request, interrupt, journey, Some(taker))
+    }
 
     fn silent_for(&self) -> Option<Duration> {
         self.shared.activity.silent_for()
+    }
+
+    fn report(&self) -> TransportReport {
+        let (mut traffic, mut connecting) = (Traffic::default(), Connecting::default());
+        let (mut port, mut connections) = (0, 0);
+        for lane in &self.lanes {
+            let connection = lane.report(&mut traffic, &mut connecting);
+            connections += u64::from(connection.is_some());
+            if let Some(connection) = connection.filter(|_| port == 0) {
+                port = connection.local_port();
+            }
+        }
+        TransportReport {
+            figures: traffic.figures(&connecting),
+            port,
+            idle_seconds: self.shared.activity.idle_for().as_secs(),
+            most_at_once: traffic.most_at_once,
+            connections,
+        }
     }
 }
 

@@ -3,21 +3,28 @@
 //! One loop: look (under the lock) whether it is over, take every role that is free, then wait the way the roles want.
 //! Dropping a [`Turn`] gives the roles back, at whatever point the caller leaves.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rustix::event::PollFlags;
 
 use super::{
-    CallError, Interrupt, Reply,
+    CallError, Interrupt, Journey, Reply, Taker,
     connection::{Connection, Slot, State},
     outgoing::{Outgoing, Writing},
     timer::{Due, Timer},
     waiter::{Polled, Waiter},
 };
 use crate::inbox::Inbox;
+use curt_trace::probe;
 
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the output.
 const SMALL: usize = 4096;
+
+/// How long whoever stays to read for others waits for the next of their replies before it looks whether to go on.
+const STAY: Duration = Duration::from_secs(1);
 
 /// Why a call ended on this connection.
 pub(super) enum End {
@@ -37,10 +44,15 @@ pub(super) struct Turn<'a> {
     waiter: &'a Waiter,
     /// Of this side's record, nothing is in the hands of whoever writes.
     unsent: bool,
-    /// `State::replies` when the record was sent.
+    /// How many replies had come when the record was sent.
     replies_at_send: u64,
+    /// When the call began, and what is told of it.
+    began: Instant,
+    journey: &'a mut Journey,
     inbox: Option<Inbox>,
     writing: Option<Writing>,
+    /// Since when this caller has had its own reply, if it stays to read for others.
+    stays_since: Option<Instant>,
 }
 
 /// How to wait.
@@ -49,6 +61,8 @@ enum Next {
     Write,
     Poll,
     Park,
+    /// Its own call is over; it reads on for others.
+    Stay,
 }
 
 impl<'a> Turn<'a> {
@@ -57,9 +71,9 @@ impl<'a> Turn<'a> {
         connection: &'a Connection,
         xid: u32,
         outgoing: Outgoing<'a>,
-        results_max: usize,
-        interrupt: &'a Interrupt,
-        waiter: &'a Arc<Waiter>,
+        (results_max, taker): (usize, Option<&Arc<dyn Taker>>),
+        (interrupt, waiter): (&'a Interrupt, &'a Arc<Waiter>),
+        (began, journey): (Instant, &'a mut Journey),
     ) -> Option<Self> {
         let mut state = connection.lock();
         if state.closed {
@@ -68,9 +82,14 @@ impl<'a> Turn<'a> {
         let slot = Slot {
             waiter: Arc::clone(waiter),
             results_max,
+            received: 0,
+            taker: taker.cloned(),
+            in_hand: false,
             outcome: None,
         };
         state.calls.insert(xid, slot);
+        let under_way = state.calls.len();
+        state.traffic.under_way(under_way);
         drop(state);
         Some(Self {
             connection,
@@ -80,8 +99,11 @@ impl<'a> Turn<'a> {
             waiter,
             unsent: true,
             replies_at_send: 0,
+            began,
+            journey,
             inbox: None,
             writing: None,
+            stays_since: None,
         })
     }
 
@@ -97,6 +119,10 @@ impl<'a> Turn<'a> {
                 Ok(next) => next,
                 Err(end) => return end,
             };
+            if next == Next::Stay {
+                self.poll(Instant::now() + STAY);
+                continue;
+            }
             // Asked each time: whoever reads for others may have something to do beyond its own deadline.
             if Instant::now() >= timer.deadline() {
                 self.waiter.stay();
@@ -108,7 +134,7 @@ impl<'a> Turn<'a> {
             match next {
                 Next::Write => self.write(),
                 Next::Poll => self.poll(timer.deadline()),
-                Next::Park => self.waiter.park(timer.deadline()),
+                Next::Park | Next::Stay => self.waiter.park(timer.deadline()),
             }
         }
     }
@@ -131,11 +157,20 @@ impl<'a> Turn<'a> {
 
     /// Is it over? If not, takes the roles that are free, and says how to wait.
     fn look(&mut self, state: &mut State) -> Result<Next, End> {
-        if let Some(outcome) = state
-            .calls
-            .get_mut(&self.xid)
-            .and_then(|slot| slot.outcome.take())
-        {
+        if self.stays(state) {
+            self.waiter.will_poll(self.bell());
+            return Ok(Next::Stay);
+        }
+        let slot = state.calls.get_mut(&self.xid);
+        if slot.as_ref().is_some_and(|slot| slot.in_hand) {
+            return Ok(Next::Park);
+        }
+        if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
+            self.journey.bytes_received += received as u64;
+            self.journey.stayed += self
+                .stays_since
+                .take()
+                .map_or(Duration::ZERO, |since| since.elapsed());
             return Err(End::Over(outcome));
         }
         if self.interrupt.is_raised() {
@@ -158,6 +193,20 @@ impl<'a> Turn<'a> {
         Ok(Next::Poll)
     }
 
+    /// Whether the caller, whose results were taken so that nobody waits for it, goes on reading because others' replies are to
+    /// be taken as well: of a stream of them each finds the same thread and the same buffer, and nobody has to be woken.
+    fn stays(&mut self, state: &State) -> bool {
+        let slot = state.calls.get(&self.xid);
+        let taken = slot.is_some_and(|slot| matches!(&slot.outcome, Some(Ok(reply)) if reply.was_taken()));
+        let needed = self.inbox.is_some() && self.writing.is_none();
+        let may = !state.closed && !self.interrupt.is_raised();
+        if !(taken && needed && may && state.has_takers()) {
+            return false;
+        }
+        self.stays_since.get_or_insert_with(Instant::now);
+        true
+    }
+
     /// Takes the output if it is free and there is something to write; else sees to it that the own record is written by
     /// others, or in its turn.
     fn take_output(&mut self, state: &mut State) -> bool {
@@ -175,35 +224,38 @@ impl<'a> Turn<'a> {
         }
         if self.unsent && small {
             self.outgoing.copy_rest(0, &mut state.pending);
-            self.sent(state.replies);
+            self.sent(state);
         } else if self.unsent && !state.queue.contains(&self.xid) {
             state.queue.push_back(self.xid);
         }
         false
     }
 
-    fn sent(&mut self, replies: u64) {
+    /// The record is on its way as a whole. The events may be told under the lock: they only count.
+    fn sent(&mut self, state: &mut State) {
         self.unsent = false;
-        self.replies_at_send = replies;
+        self.replies_at_send = state.traffic.receives;
+        state.note_sent();
+        self.journey.transmissions += 1;
+        self.journey.bytes_sent += self.outgoing.len() as u64;
+        self.journey.queued = self.began.elapsed();
         self.connection.activity().events().sent(self.outgoing.len());
     }
 
     /// Writes until the socket takes no more or nothing is left; in the latter case gives the output back.
     fn write(&mut self) {
-        let Some(writing) = &mut self.writing else { return };
+        let connection = self.connection;
         loop {
-            match writing.push(&self.connection.socket, &self.outgoing) {
-                Err(errno) => return self.connection.lost(&errno.to_string()),
+            let Some(writing) = &mut self.writing else { return };
+            match writing.push(&connection.socket, &self.outgoing) {
+                Err(errno) => return connection.lost(&errno.to_string()),
                 Ok(false) => return,
                 Ok(true) => {}
             }
             let own_done = writing.own_done(&self.outgoing);
-            let mut state = self.connection.lock();
+            let mut state = connection.lock();
             if own_done && self.unsent {
-                // The events may be told under the lock: they only count.
-                self.unsent = false;
-                self.replies_at_send = state.replies;
-                self.connection.activity().events().sent(self.outgoing.len());
+                self.sent(&mut state);
             }
             if state.pending.is_empty() {
                 state.writing = false;
@@ -213,7 +265,7 @@ impl<'a> Turn<'a> {
                 }
                 return;
             }
-            *writing = Writing::new(std::mem::take(&mut state.pending), false);
+            self.writing = Some(Writing::new(std::mem::take(&mut state.pending), false));
         }
     }
 
@@ -248,10 +300,15 @@ impl<'a> Turn<'a> {
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so only a server that
     /// answered others since can have dropped it.
     fn retry(&mut self) {
-        let answers_others = self.connection.lock().replies > self.replies_at_send;
+        let answers_others = self.connection.lock().traffic.receives > self.replies_at_send;
         if !self.unsent && self.writing.is_none() && answers_others {
             self.unsent = true;
             self.connection.activity().events().retransmitted();
+            probe!(RpcRetransmit {
+                xid: self.xid,
+                server: self.connection.activity().server(),
+                reason: "no reply"
+            });
         }
     }
 }

@@ -29,6 +29,7 @@ use super::{
     serve::Job,
 };
 use crate::inbox::Inbox;
+use curt_trace::{events::Short, probe};
 
 /// How long a connection that is ended in order is held, so that what the client sent last does not cost it the last replies.
 const BOW_MAX: Duration = Duration::from_millis(200);
@@ -330,13 +331,16 @@ impl Connection {
         self.close(why);
     }
 
-    /// Gives up what was not sent, and makes further sending do nothing.
+    /// Gives up what was not sent, and makes further sending do nothing. Waits for nobody for long: whoever sends, or waits in a
+    /// receive, comes back first.
     pub(super) fn close(&self, why: &str) {
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         let mut output = self.output.lock();
         if output.closed {
             return;
         }
         tracing::debug!("connection from {} closed: {why}", self.peer);
+        self.tell_end(why);
         output.closed = true;
         let unsent = output.bytes.len() - output.sent;
         self.forget_unsent(unsent);
@@ -344,9 +348,13 @@ impl Connection {
         output.bytes = Vec::new();
         output.sent = 0;
         output.since = None;
-        drop(output);
-        // Whoever waits in a receive comes back.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    fn tell_end(&self, why: &str) {
+        probe!(SvcClose {
+            peer: Short::of(self.peer).bytes(),
+            reason: why
+        });
     }
 
     /// Ends a connection to whose client nothing more will be said. A socket that is closed with bytes of the client unread is
@@ -390,6 +398,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if !self.output.get_mut().closed {
+            self.tell_end("ended");
+        }
         let output = self.output.get_mut();
         let unsent = output.bytes.len() - output.sent;
         self.forget_unsent(unsent);
@@ -427,15 +438,46 @@ mod tests {
     use super::*;
     use crate::{buffer::Pool, server::clients::Clients};
 
-    #[test]
-    fn whoever_looks_for_slow_clients_waits_for_nobody_who_sends() {
+    /// A connection, and its client's end.
+    fn connected() -> (Connection, OwnedFd) {
         let flags = rustix::net::SocketFlags::CLOEXEC;
         let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
-        let (socket, _client) = rustix::net::socketpair(family, kind, flags, None).expect("two sockets");
+        let (socket, client) = rustix::net::socketpair(family, kind, flags, None).expect("two sockets");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let seat = Arc::new(Clients::default()).seat(address.ip());
         let inbox = Inbox::new(Arc::new(Pool::new(0)));
         let connection = Connection::new(1, socket, (address, address), inbox, Arc::default(), seat);
+        (connection, client)
+    }
+
+    #[test]
+    fn whoever_closes_a_connection_waits_for_nobody_who_sends_a_file() {
+        let (connection, _client) = connected();
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
+        rustix::fs::ftruncate(&file, 64 << 20).expect("it may have holes");
+        let piece = FilePiece {
+            file: Arc::new(file),
+            offset: 0,
+            length: 64 << 20,
+            failed: Arc::default(),
+        };
+        thread::scope(|scope| {
+            let sending =
+                scope.spawn(|| connection.send_with_file([&[1], &[]], &piece, &[], true, &Limits::default()));
+            // It has the lock, and waits for the client without end.
+            while connection.output.try_lock().is_some() {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(20));
+            connection.close("the test wants it");
+            assert_eq!(sending.join().ok(), Some(Sent::Closed));
+        });
+    }
+
+    #[test]
+    fn whoever_looks_for_slow_clients_waits_for_nobody_who_sends() {
+        let (connection, _client) = connected();
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
             let sending = connection.output.lock();

@@ -13,7 +13,7 @@ pub struct Limits {
     pub connections_per_client: usize,
     /// Threads that serve at once. What is beyond waits until one is free.
     pub threads: usize,
-    /// Threads that serve one client at once.
+    /// Threads that serve one client at once, at most. It takes no more than are free besides, so that the next client finds some.
     pub threads_per_client: usize,
     /// How long records may be.
     pub records: RecordBounds,

@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -30,6 +30,7 @@ use super::{
     serve::Job,
 };
 use crate::{buffer::Pool, inbox::Inbox};
+use curt_trace::{events::Short, probe};
 
 /// Keys of the epoll set below this are not connections.
 const FIRST_ID: u64 = 1 << 16;
@@ -50,6 +51,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Parking {
     epoll: OwnedFd,
     listeners: Mutex<Vec<TcpListener>>,
+    /// Until when nothing is accepted, for want of descriptors or memory. Meanwhile parked connections are looked after.
+    full_until: Mutex<Option<Instant>>,
     pub(super) connections: Mutex<HashMap<u64, Arc<Connection>>>,
     next_id: AtomicU64,
     clients: Arc<Clients<Job>>,
@@ -87,6 +90,7 @@ impl Parking {
         Ok(Self {
             epoll,
             listeners: Mutex::new(listeners),
+            full_until: Mutex::default(),
             connections: Mutex::default(),
             next_id: AtomicU64::new(FIRST_ID),
             clients: Arc::default(),
@@ -106,6 +110,10 @@ impl Parking {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 64];
+        let pause = self.accepts_in();
+        let longest = longest.map_or(pause, |longest| {
+            Some(pause.map_or(longest, |pause| pause.min(longest)))
+        });
         let longest = longest.map(|duration| Timespec {
             tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(duration.subsec_nanos()),
@@ -127,6 +135,34 @@ impl Parking {
             }
         }
         !stop
+    }
+
+    /// Accepts nothing for a while.
+    fn pause(&self) {
+        *self.full_until.lock() = Some(Instant::now() + ACCEPT_PAUSE);
+        self.listen(epoll::EventFlags::empty());
+    }
+
+    /// How long it is until new connections are accepted again, if none are; they are once that time has come.
+    fn accepts_in(&self) -> Option<Duration> {
+        let mut full_until = self.full_until.lock();
+        let left = (*full_until)?.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            *full_until = None;
+            self.listen(epoll::EventFlags::IN);
+            return None;
+        }
+        Some(left)
+    }
+
+    /// What the epoll set waits for of the listeners.
+    fn listen(&self, what: epoll::EventFlags) {
+        for (index, listener) in (0..STOP).zip(&*self.listeners.lock()) {
+            let data = epoll::EventData::new_u64(index);
+            if let Err(errno) = epoll::modify(&self.epoll, listener, data, what) {
+                tracing::error!("cannot wait for new connections: {errno}");
+            }
+        }
     }
 
     /// Takes a connection that is ready out of the set, if it is still parked.
@@ -162,7 +198,7 @@ impl Parking {
                     self.everybody.pressing.note(Limit::System, told);
                     // Without descriptors or memory: one that nobody uses makes room.
                     if !self.evict(|_| true) {
-                        std::thread::sleep(ACCEPT_PAUSE);
+                        self.pause();
                     }
                     return;
                 }
@@ -195,6 +231,9 @@ impl Parking {
                 return Ok(());
             }
         }
+        probe!(SvcAccept {
+            peer: Short::of(peer).bytes()
+        });
         sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
@@ -203,6 +242,11 @@ impl Parking {
         let unsent_for = u32::try_from(limits.unsent_for.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&socket, unsent_for)?;
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
+        if is_of_this_machine(peer.ip(), local.ip()) {
+            // What paces sending for the sake of a network, such as BBR with a timer for each connection, only takes time where
+            // there is none. Reno is in every kernel and needs no right; without it all works as well.
+            let _slower = sockopt::set_tcp_congestion(&socket, "reno");
+        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let inbox = Inbox::new(Arc::clone(&self.pool));
         let everybody = Arc::clone(&self.everybody);
@@ -405,7 +449,49 @@ impl For {
     }
 }
 
+/// Whether a connection between these addresses stays on one machine.
+fn is_of_this_machine(peer: IpAddr, local: IpAddr) -> bool {
+    peer.is_loopback() || peer == local
+}
+
 /// An IPv4 client of an IPv6 listener is told as what it is.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn whoever_has_no_room_for_new_connections_looks_after_the_others_meanwhile() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let parking = Parking::new(vec![listener], &stop, Arc::new(Pool::new(0))).unwrap();
+        let (limits, mut ready) = (Limits::default(), Vec::new());
+        let mut wait = |longest| {
+            parking.wait(&mut ready, &limits, longest);
+            (parking.connections(), ready.len())
+        };
+        let mut known = TcpStream::connect(address).unwrap();
+        assert_eq!(wait(None), (1, 0));
+        let of_this_machine = parking.all().remove(0);
+        let chosen = sockopt::tcp_congestion(&of_this_machine.socket);
+        assert_eq!(chosen.as_deref(), Ok("reno"));
+        drop(of_this_machine);
+        parking.pause();
+        let _new = TcpStream::connect(address).unwrap();
+        io::Write::write_all(&mut known, &[0]).unwrap();
+        // The one that is known is taken up at once, the other one is accepted when it is time.
+        assert_eq!(wait(None), (1, 1));
+        let (begin, mut connections) = (Instant::now(), 1);
+        while connections == 1 {
+            (connections, _) = wait(Some(Duration::from_secs(20)));
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
 }

@@ -132,8 +132,9 @@ impl Hall {
         if !self.crew.dispatch(self, job, &connection.seat.client.share) {
             self.parking.everybody.pressing.note(Limit::ThreadsPerClient, || {
                 let ip = connection.peer.ip();
-                let most = self.limits.threads_per_client;
-                format!("{most} threads serve {ip}: what more it asks for waits until one is free")
+                format!(
+                    "{ip} has its share of the threads: what more it asks for waits until one of them is free"
+                )
             });
         }
     }

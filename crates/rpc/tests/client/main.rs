@@ -4,7 +4,9 @@
 #[path = "../fake/mod.rs"]
 #[allow(unreachable_pub, reason = "shared by the tests of this folder")]
 mod fake;
+mod journey;
 mod malformed;
+mod taking;
 
 use std::{
     collections::HashSet,

@@ -29,7 +29,7 @@ const REFRESH: Duration = Duration::from_secs(60);
 /// How soon a question is asked again that nobody answered.
 const RETRY: Duration = Duration::from_secs(2);
 /// How many questions are asked at once: so many may hang before others wait.
-const WORKERS: usize = 8;
+const WORKERS: usize = 24;
 /// How many answers are kept, and how many questions may wait, at most.
 const ANSWERS_MAX: usize = 16_384;
 

@@ -117,9 +117,16 @@ fn a_client_mounts_the_innermost_export_that_is_open_to_it() {
 }
 
 #[test]
-fn every_export_is_told_with_all_its_clients_to_whoever_asks() {
+fn whoever_asks_is_told_of_the_exports_that_are_open_to_it_with_all_their_clients() {
     let service = service();
-    for asker in ["10.0.0.1:5000", "192.168.0.1:5000"] {
+    let (outer, inner, open) = ("/srv 10.0.0.0/8,*", "/srv/inner 10.0.0.1,10.0.0.2", "/open ");
+    let rows = [
+        ("10.0.0.1:5000", vec![outer, inner, open]),
+        ("[::ffff:10.0.0.2]:5000", vec![outer, inner, open]),
+        ("10.0.0.3:5000", vec![outer, open]),
+        ("[fe80::1]:5000", vec![outer, open]),
+    ];
+    for (asker, expected) in rows {
         let reply = ask(&service, asker, 5, &[]);
         let list: ExportList<'_> = decode_all(&reply).unwrap();
         let line = |entry: &curt_proto::mount3::ExportEntry<'_>| {
@@ -131,7 +138,6 @@ fn every_export_is_told_with_all_its_clients_to_whoever_asks() {
             format!("{path} {}", groups.collect::<Vec<_>>().join(","))
         };
         let lines: Vec<String> = list.0.iter().map(line).collect();
-        let expected = ["/srv 10.0.0.0/8,*", "/srv/inner 10.0.0.1,10.0.0.2", "/open "];
         assert_eq!(lines, expected, "{asker}");
     }
 }

@@ -7,6 +7,8 @@ mod mount;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
+
 use curt_proto::mount3::{
     ClientName, ENTRIES_MAX, ExportEntry, ExportList, ExportPath, MountEntry, MountList, PROGRAM, Procedure,
     Status, VERSION, VERSION_1,
@@ -51,7 +53,7 @@ pub(crate) fn call(
         Procedure::Dump => dump(service, reply),
         Procedure::Unmount => service.clients.forget(context.peer().ip(), path.bytes()),
         Procedure::UnmountAll => service.clients.forget_all(context.peer().ip()),
-        Procedure::Export => exports(service, reply),
+        Procedure::Export => exports(service, context.peer(), reply),
     }
     Ok(())
 }
@@ -69,13 +71,16 @@ fn dump(service: &NfsService, reply: &mut Vec<u8>) {
     MountList(entries).encode(reply);
 }
 
-/// As mountd does it: every export is told to whoever asks, each with all its clients, so that nothing has to be resolved
-/// and an administrator sees the same from everywhere.
-fn exports(service: &NfsService, reply: &mut Vec<u8>) {
+/// The exports that have a line for whoever asks, each with all its clients, as written. What others have is not told; an
+/// administrator asks `curt exports`. Where no name service answers in time, the export is told: it may be one for the asker.
+fn exports(service: &NfsService, asker: SocketAddr, reply: &mut Vec<u8>) {
     let exports = service.exports.current();
+    let deadline = service.exports.deadline();
+    let is_for_asker =
+        |export: &Export| !matches!(mount::entry_of(service, export, asker, deadline), Ok(None));
     let named: Vec<(&[u8], Vec<String>)> = exports
         .iter()
-        .filter(|export| export.listed)
+        .filter(|export| export.listed && is_for_asker(export))
         .map(|export| (export.path(), groups(export)))
         .collect();
     let entries = named.iter().filter_map(|(path, groups)| {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use curt_proto::mount3::{MountOk, MountReply, Status};
 use curt_rpc::server::Context;
@@ -56,7 +57,7 @@ fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<Mountab
     let mut refused = Status::Noent;
     for (export, below) in exports.around(path) {
         refused = Status::Acces;
-        let Some(entry) = entry_of(service, export, client)? else {
+        let Some(entry) = entry_of(service, export, client, service.exports.deadline())? else {
             continue;
         };
         if entry.is_closed_to(client) {
@@ -74,14 +75,14 @@ fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<Mountab
     Err(refused)
 }
 
-/// What an export says of a client, if anything; waits for names if it must.
-fn entry_of(
+/// What an export says of a client, if anything; waits for names until `deadline` if it must.
+pub(super) fn entry_of(
     service: &NfsService,
     export: &Export,
     client: SocketAddr,
+    deadline: Instant,
 ) -> Result<Option<ExportClient>, Status> {
     let names = service.exports.names();
-    let deadline = service.exports.deadline();
     loop {
         match export.client(client.ip().to_canonical(), names) {
             Found::Client(entry) => return Ok(Some(entry.clone())),

@@ -27,7 +27,8 @@ use std::{
 use curt_proto::nfs3::Procedure;
 use curt_rpc::message::Call;
 use curt_rpc::server::{CallFailure, Context};
-use curt_trace::{ServerCounter, ServerCounters};
+use curt_trace::events::{Short, procedure_name};
+use curt_trace::{ServerCounter, ServerCounters, probe};
 use parking_lot::{Condvar, Mutex};
 
 use self::fingerprint::Fingerprints;
@@ -151,6 +152,7 @@ impl ReplyCache {
                 Begin::Replay(kept) => {
                     reply.extend_from_slice(kept);
                     counters.count(ServerCounter::ReplyCacheHit);
+                    found(call, context, "answered as then");
                     return Ok(());
                 }
                 Begin::First(ticket) => {
@@ -175,6 +177,7 @@ impl ReplyCache {
                     context.may_block();
                     if !self.wait(shard, key, first) {
                         counters.count(ServerCounter::ReplyCacheDropped);
+                        found(call, context, "still being executed");
                         return Err(CallFailure::NoReply);
                     }
                     table = shard.table.lock();
@@ -206,6 +209,16 @@ impl ReplyCache {
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         allowed && !table.is_running(key, first)
     }
+}
+
+/// Tells that a call had come before.
+fn found(call: &Call<'_>, context: &Context<'_>, reason: &str) {
+    probe!(NfsdDrcFound {
+        xid: call.xid,
+        procedure: procedure_name(call.program, call.procedure).bytes(),
+        peer: Short::of(context.peer()).bytes(),
+        reason
+    });
 }
 
 /// A call that is being executed, until this goes: also by a panic. A duplicate that waits is then executed itself, if nothing was kept.

@@ -8,12 +8,17 @@ use curt_proto::nfs3::{
     Cookie, CookieVerifier, DATA_MAX, Fattr, FileHandle, Full, ListingEncoder, Outcome, Status,
 };
 use curt_rpc::server::CallFailure;
+use curt_trace::probe;
 use curt_trace::stages::{self, Stage};
 use curt_vfs::{Entry, Visit, Wanted};
 use curt_xdr::Encode;
 
 use crate::request::{Request, Target};
 use crate::status;
+
+/// From memory a reply of so many bytes, some hundred names, is made in less than a millisecond: others are not worth being woken
+/// for the calls behind it.
+const SHORT_MAX: u32 = 64 << 10;
 
 /// What is asked for.
 pub(super) struct Listing {
@@ -42,7 +47,11 @@ pub(super) fn run(
         let failed = Outcome::<(), Option<Fattr>>::Failed(Status::Notsupp, directory.present());
         return super::finish(Ok(failed), reply);
     }
-    request.context.may_block();
+    if listing.max_count > SHORT_MAX {
+        request.context.may_block();
+    } else {
+        request.may_wait(&directory);
+    }
     let attributes = directory.present();
     let start = reply.len();
     let listed = if listing.verifier != CookieVerifier::default() && listing.cookie != Cookie::default() {
@@ -95,6 +104,13 @@ fn list(
     if encoder.entries() == 0 && !eof {
         return Err(Status::Toosmall);
     }
+    probe!(NfsdReaddir {
+        fhandle: directory.handle_hash(),
+        cookie,
+        entries: encoder.entries(),
+        eof,
+        plus: wanted == Wanted::Nodes
+    });
     encoder.finish(eof);
     Ok(())
 }

@@ -4,8 +4,8 @@
 
 use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
 use curt_rpc::server::{CallFailure, FilePiece};
-use curt_trace::ServerCounter;
 use curt_trace::stages::{self, Stage};
+use curt_trace::{ServerCounter, probe};
 use curt_vfs::{Fetch, Fetched, Outcome as Answer, Piece};
 use curt_xdr::{Encode, Opaque, put_padding};
 
@@ -108,6 +108,12 @@ fn finish_read(
         request.context.attach(reply.len(), piece);
     }
     put_padding(reply, usize::try_from(read.count).unwrap_or(0));
+    probe!(NfsdRead {
+        fhandle: target.handle_hash(),
+        offset,
+        res: read.count,
+        eof: read.end
+    });
     request
         .service
         .counters

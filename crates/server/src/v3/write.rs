@@ -1,7 +1,7 @@
 //! WRITE (RFC 1813 section 3.3.7).
 
 use curt_proto::nfs3::{Outcome, Stability, Status, WccData, WriteArguments, WriteOk};
-use curt_trace::ServerCounter;
+use curt_trace::{ServerCounter, probe};
 
 use crate::attributes::MAX_SIZE;
 use crate::request::{Refusal, Request};
@@ -30,21 +30,29 @@ pub(super) fn run(
     } else {
         arguments.stability
     };
-    if asked != Stability::Unstable {
-        request.may_wait(&target);
-    } else if target.vfs().may_wait_to_write(&target.node) {
-        request.context.may_block();
-    }
+    // Read before anything is written, on either way.
     let verifier = target.write_verifier();
     let (offset, stability) = (arguments.offset, to_vfs(asked));
-    let changed = target
-        .vfs()
-        .write(&target.caller(), &target.node, offset, data, stability);
+    let (vfs, caller, node) = (target.vfs(), target.caller(), &target.node);
+    let ready = match asked {
+        Stability::Unstable => vfs.write_at_hand(&caller, node, offset, data),
+        Stability::DataSync | Stability::FileSync => None,
+    };
+    let changed = ready.unwrap_or_else(|| {
+        request.may_wait(&target);
+        vfs.write(&caller, node, offset, data, stability)
+    });
     let wcc = target.wcc(changed.before, changed.after);
     Ok(match changed.value {
         Ok(written) => {
             let counters = &request.service.counters;
             counters.add(ServerCounter::WriteBytes, u64::from(written.count));
+            probe!(NfsdWrite {
+                fhandle: target.handle_hash(),
+                offset,
+                res: written.count,
+                stable: to_wire(written.stability) as u32
+            });
             let committed = if is_async {
                 arguments.stability
             } else {

@@ -11,7 +11,7 @@ mod times;
 
 pub use graph::{Graph, Span};
 pub use running::{Entered, begin, enter, finish, forget, is_measured, proceed, suspend, tell_procedure};
-pub use times::{Percentiles, ProcedureTimes, StageReport, StageTimes};
+pub use times::{Classes, Percentiles, ProcedureTimes, StageReport, StageTimes};
 
 macro_rules! stages {
     ($($variant:ident $name:literal $meaning:literal;)*) => {

@@ -42,6 +42,22 @@ struct Wanted {
 struct Procedure {
     total: Histogram<u32>,
     stages: [Option<Histogram<u32>>; Stage::ALL.len()],
+    /// What the histograms' times come to, in nanoseconds: they keep two digits of each.
+    total_sum: u64,
+    stage_sums: [u64; Stage::ALL.len()],
+}
+
+/// The times of a procedure, or of one of its stages, sorted into classes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// The procedure's name.
+    pub procedure: &'static str,
+    /// The stage; `None`: all of the request.
+    pub stage: Option<Stage>,
+    /// How many did not exceed each bound and exceeded the one before, and how many exceeded all.
+    pub counts: Vec<u64>,
+    /// The sum of the times, in nanoseconds.
+    pub sum: u64,
 }
 
 /// What is known of a time, in microseconds.
@@ -154,6 +170,8 @@ impl StageTimes {
             Box::new(Procedure {
                 total: histogram(),
                 stages: Default::default(),
+                total_sum: 0,
+                stage_sums: Default::default(),
             })
         });
         let mut total = 0;
@@ -162,8 +180,35 @@ impl StageTimes {
             procedure.stages[stage.index()]
                 .get_or_insert_with(histogram)
                 .saturating_record(spent);
+            procedure.stage_sums[stage.index()] += spent;
         }
         procedure.total.saturating_record(total);
+        procedure.total_sum += total;
+    }
+
+    /// What was measured so far, sorted into classes by bounds that ascend, in nanoseconds.
+    #[must_use]
+    pub fn classes(&self, bounds: &[u64]) -> Vec<Classes> {
+        let mut all = Vec::new();
+        for (name, cell) in PROCEDURES.iter().zip(&self.procedures) {
+            let measured = lock(cell);
+            let Some(measured) = &*measured else { continue };
+            let mut add = |stage, histogram: &Histogram<u32>, sum| {
+                all.push(Classes {
+                    procedure: name,
+                    stage,
+                    counts: sorted(histogram, bounds),
+                    sum,
+                });
+            };
+            add(None, &measured.total, measured.total_sum);
+            for stage in Stage::ALL {
+                if let Some(histogram) = &measured.stages[stage.index()] {
+                    add(Some(stage), histogram, measured.stage_sums[stage.index()]);
+                }
+            }
+        }
+        all
     }
 
     /// What was measured so far.
@@ -199,6 +244,17 @@ impl std::fmt::Debug for StageTimes {
 
 fn histogram() -> Histogram<u32> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are in hdrhistogram's range")
+}
+
+/// A time is in the class of the lowest of those that the histogram does not tell from it.
+fn sorted(histogram: &Histogram<u32>, bounds: &[u64]) -> Vec<u64> {
+    let mut counts = vec![0; bounds.len() + 1];
+    for recorded in histogram.iter_recorded() {
+        let lowest = histogram.lowest_equivalent(recorded.value_iterated_to());
+        let class = bounds.partition_point(|bound| *bound < lowest);
+        counts[class] += u64::from(recorded.count_at_value());
+    }
+    counts
 }
 
 fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
@@ -254,6 +310,29 @@ mod tests {
             assert_eq!(names, ["receive", "send"]);
         });
         assert!(!times.wants_graph());
+    }
+
+    #[test]
+    fn every_time_that_was_measured_is_in_one_class() {
+        let times = StageTimes::default();
+        for _ in 0..5 {
+            begin(&times);
+            tell_procedure(7);
+            std::thread::sleep(Duration::from_millis(2));
+            finish(&times, || ());
+        }
+        let classes = times.classes(&[1_000_000, 60_000_000_000]);
+        let total = &classes[0];
+        assert_eq!((total.procedure, total.stage), ("WRITE", None));
+        assert_eq!(total.counts, [0, 5, 0]);
+        assert!(total.sum >= 10_000_000, "{total:?}");
+        let stages: u64 = classes[1..].iter().map(|stage| stage.sum).sum();
+        assert_eq!(stages, total.sum);
+        let receive = classes.iter().find(|one| one.stage == Some(Stage::Receive));
+        assert!(
+            receive.is_some_and(|one| one.counts.iter().sum::<u64>() == 5),
+            "{classes:?}"
+        );
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! A name is believed to lead to the same object if that has the same device, inode number and birth time. A file system may
 //! give the inode of a removed file to a new one within the same step of its clock (ext4 of Linux 6.1 does; the handle then
 //! differs while all three are the same): so only an object that was some time old when it was seen is remembered.
+//!
+//! Names that were asked for and names that listings have told are two tables, so that who lists a large directory does not have
+//! those forgotten that are asked for again and again.
 
 use std::hash::BuildHasher;
 
@@ -13,7 +16,7 @@ use super::stat::Status;
 use crate::attributes::Time;
 use crate::handle::NodeHandle;
 
-/// How many names are remembered.
+/// How many names are remembered that were asked for, and how many that listings have told.
 const NAMES_MAX: usize = 32 << 10;
 
 /// How old an object has to be: more than any step of a file system's clock whose birth times have parts of a second, in
@@ -33,7 +36,21 @@ pub(super) struct Remembered {
     birth: Birth,
 }
 
+/// How a name came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// It was asked for.
+    Lookup,
+    /// A listing told it.
+    Listing,
+}
+
 impl Remembered {
+    /// Where the name led then.
+    pub(super) const fn object(&self) -> &NodeHandle {
+        &self.object
+    }
+
     /// The object's handle, if that is what has this status now.
     pub(super) fn handle(&self, now: &Status) -> Option<NodeHandle> {
         (Birth::of(now) == Some(self.birth)).then_some(self.object)
@@ -59,14 +76,16 @@ impl Birth {
 }
 
 pub(super) struct Children {
-    known: Recent<Child>,
+    asked: Recent<Child>,
+    listed: Recent<Child>,
     hasher: HandleHashing,
 }
 
 impl Children {
     pub(super) fn new() -> Self {
         Self {
-            known: Recent::new(NAMES_MAX),
+            asked: Recent::new(NAMES_MAX),
+            listed: Recent::new(NAMES_MAX),
             hasher: HandleHashing::new(),
         }
     }
@@ -77,29 +96,33 @@ impl Children {
 
     /// Where a name led when it was last seen.
     pub(super) fn find(&self, directory: &NodeHandle, name: &[u8]) -> Option<Remembered> {
-        let is = |child: &Child| child.directory == *directory && *child.name == *name;
-        self.known
-            .read(self.hash(directory, name), is, |child| child.remembered)
+        let hash = self.hash(directory, name);
+        let find = |known: &Recent<Child>| {
+            let is = |child: &Child| child.is(directory, name);
+            known.read(hash, is, |child| child.remembered)
+        };
+        find(&self.asked).or_else(|| find(&self.listed))
     }
 
     /// A name leads elsewhere now.
     pub(super) fn forget(&self, directory: &NodeHandle, name: &[u8]) {
-        let is = |child: &Child| child.directory == *directory && *child.name == *name;
-        self.known.forget(self.hash(directory, name), is);
+        let hash = self.hash(directory, name);
+        for known in [&self.asked, &self.listed] {
+            known.forget(hash, |child| child.is(directory, name));
+        }
     }
 
-    /// Remembers where a name led, if that is safe; `clock` is the time now.
+    /// Remembers where a name led, if that is safe; `clock` is the time now, or was a moment ago.
     pub(super) fn note(
         &self,
-        directory: &NodeHandle,
-        name: &[u8],
+        by: By,
+        (directory, name): (&NodeHandle, &[u8]),
         (object, status): (&NodeHandle, &Status),
         clock: Time,
     ) {
         let Some(birth) = Birth::of(status).filter(|birth| age(birth.time, clock) >= AGE_MIN) else {
             return;
         };
-        let is = |child: &Child| child.directory == *directory && *child.name == *name;
         let child = Child {
             directory: *directory,
             name: name.into(),
@@ -108,11 +131,26 @@ impl Children {
                 birth,
             },
         };
-        self.known.put(self.hash(directory, name), is, child);
+        let known = match by {
+            By::Lookup => &self.asked,
+            By::Listing => &self.listed,
+        };
+        known.put(
+            self.hash(directory, name),
+            |child| child.is(directory, name),
+            child,
+        );
     }
 
     pub(super) fn forget_all(&self) {
-        self.known.forget_all();
+        self.asked.forget_all();
+        self.listed.forget_all();
+    }
+}
+
+impl Child {
+    fn is(&self, directory: &NodeHandle, name: &[u8]) -> bool {
+        self.directory == *directory && *self.name == *name
     }
 }
 
@@ -176,7 +214,7 @@ mod tests {
         ] {
             let children = Children::new();
             let born = status(5, Some(at(birth)));
-            children.note(&handle(1), b"name", (&handle(2), &born), at(seen));
+            children.note(By::Lookup, (&handle(1), b"name"), (&handle(2), &born), at(seen));
             let found = children.find(&handle(1), b"name");
             let found = found.and_then(|found| found.handle(&born));
             assert_eq!(
@@ -191,7 +229,7 @@ mod tests {
     fn another_inode_birth_or_place_is_another_object() {
         let children = Children::new();
         let known = status(5, Some(at(0)));
-        children.note(&handle(1), b"name", (&handle(2), &known), at(1000));
+        children.note(By::Lookup, (&handle(1), b"name"), (&handle(2), &known), at(1000));
         assert_eq!(children.find(&handle(1), b"other"), None);
         assert_eq!(children.find(&handle(3), b"name"), None);
         let found = children.find(&handle(1), b"name").expect("it was noted");
@@ -210,9 +248,31 @@ mod tests {
     }
 
     #[test]
+    fn a_large_listing_has_nothing_forgotten_that_was_asked_for_and_is_bounded() {
+        let children = Children::new();
+        let known = status(5, Some(at(0)));
+        let object = handle(2);
+        children.note(By::Lookup, (&handle(1), b"name"), (&object, &known), at(1000));
+        let names = || (0..4 * NAMES_MAX).map(|number| number.to_string().into_bytes());
+        for name in names() {
+            children.note(By::Listing, (&handle(1), &name), (&object, &known), at(1000));
+        }
+        assert!(children.find(&handle(1), b"name").is_some());
+        let kept = names().filter(|name| children.find(&handle(1), name).is_some());
+        assert!((1..=NAMES_MAX).contains(&kept.count()));
+        children.forget_all();
+        assert!(names().all(|name| children.find(&handle(1), &name).is_none()));
+    }
+
+    #[test]
     fn without_birth_times_nothing_is_remembered() {
         let children = Children::new();
-        children.note(&handle(1), b"name", (&handle(2), &status(5, None)), at(1000));
+        children.note(
+            By::Lookup,
+            (&handle(1), b"name"),
+            (&handle(2), &status(5, None)),
+            at(1000),
+        );
         assert_eq!(children.find(&handle(1), b"name"), None);
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use curt_trace::stages::{self, Stage};
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -71,18 +72,23 @@ impl Handles {
         directory: BorrowedFd<'_>,
         name: &CStr,
     ) -> Result<(NodeHandle, Statx), Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
-        let status = || rustix::fs::statx(directory, name, flags, wanted);
         match self {
             Self::Kernel(_) => {
                 let handle = from_kernel(&name_to_handle_of(directory, name)?)?;
-                Ok((handle, status()?))
+                Ok((handle, status_of_name(directory, name)?))
             }
             Self::Table(_) => {
-                let status = status()?;
+                let status = status_of_name(directory, name)?;
                 Ok((Table::handle_by(&status)?, status))
             }
+        }
+    }
+
+    /// The handle of what `name` leads to in a directory, of a symbolic link itself, without opening it.
+    pub(super) fn handle_of_name(&self, directory: BorrowedFd<'_>, name: &CStr) -> Result<NodeHandle, Errno> {
+        match self {
+            Self::Kernel(_) => from_kernel(&name_to_handle_of(directory, name)?),
+            Self::Table(_) => Table::handle_by(&status_of_name(directory, name)?),
         }
     }
 
@@ -151,6 +157,14 @@ impl Handles {
             }
         }
     }
+}
+
+/// All that statx(2) tells of what `name` leads to in a directory, of a symbolic link itself.
+pub(super) fn status_of_name(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    let _stage = stages::enter(Stage::FileSystem, "statx");
+    rustix::fs::statx(directory, name, flags, wanted)
 }
 
 fn from_kernel(handle: &KernelHandle) -> Result<NodeHandle, Errno> {

@@ -2,27 +2,30 @@
 //!
 //! What a cookie is worth is the file system's: ext4, XFS, btrfs and tmpfs (since Linux 6.6) keep an entry's position while
 //! others come and go; older tmpfs may list a name twice when files are made during a pass.
-
 //!
-//! Attributes and handles are had by name, in two system calls an entry and without opening it. They are two readings, so while
-//! the directory is being changed each object is opened instead, and both are read from that.
+//! Attributes and handles are had by name and without opening anything: where a name is remembered (`children`) in one system call,
+//! which tells whether it leads to the same object still, else in two. These are two readings, so while the directory is being
+//! changed each object is opened instead, and both are read from that. Names are remembered once it is known that the
+//! directory was left alone from before the first of both readings until after the second.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, OFlags, RawDir, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, OFlags, RawDir, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use super::children::By;
 use super::data::{reopen, retry};
-use super::stat::attributes_of_statx;
+use super::handles::status_of_name;
+use super::stat::{Status, now, status};
 use super::{LocalVfs, attributes_of};
 use crate::Wanted;
 use crate::answer::{Entry, Node, Visit};
 use crate::attributes::{Attributes, Time};
 use crate::error::Error;
-use crate::handle::NodeHandle;
+use crate::handle::{HandleScheme, NodeHandle};
 
 /// What one getdents64 may bring.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -51,9 +54,24 @@ struct Pass<'a> {
     /// What the directory is mounted by; `None` if the kernel does not tell.
     mount: Option<u64>,
     is_quiet: bool,
+    /// When it had changed at the last look.
+    changed: Time,
+    /// The time just before that look.
+    clock: Time,
     /// Entries since it was looked whether it is.
     seen: usize,
+    /// What was learnt of names since the last look.
+    learnt: Vec<Learnt>,
+    /// Whether that is of any use: what a table knows has to be recorded each time.
+    learns: bool,
     waiting: Vec<Waiting>,
+}
+
+/// Where a name led, by two readings.
+struct Learnt {
+    name: Box<[u8]>,
+    handle: NodeHandle,
+    status: Status,
 }
 
 impl LocalVfs {
@@ -82,7 +100,7 @@ impl LocalVfs {
                 Err(Errno::INTR) => continue,
                 // What was visited so far is good; going on from there will tell the error.
                 Err(_) if visited => {
-                    return pass.map_or(Ok(false), |mut pass| pass.flush(visit).map(|_| false));
+                    return pass.map_or(Ok(false), |pass| pass.end(visit).map(|_| false));
                 }
                 Err(errno) => return Err(errno.into()),
             };
@@ -102,16 +120,16 @@ impl LocalVfs {
                         node,
                     }) == Visit::Continue
                 }
-                Some(pass) => {
-                    pass.add(fileid, cookie, name);
-                    pass.waiting.len() < self.handles.batch() || pass.flush(visit)?
-                }
+                Some(pass) => pass.add((fileid, cookie), name, visit)?,
             };
             if !goes_on {
+                if let Some(pass) = &mut pass {
+                    pass.remember();
+                }
                 return Ok(false);
             }
         }
-        pass.map_or(Ok(true), |mut pass| pass.flush(visit))
+        pass.map_or(Ok(true), |pass| pass.end(visit))
     }
 }
 
@@ -132,15 +150,26 @@ impl<'a> Pass<'a> {
             fd,
             mount: status.map(|status| status.stx_mnt_id),
             is_quiet: is_quiet(attributes.ctime),
+            changed: attributes.ctime,
+            // Of a moment after the look: only how old an object was by then is asked of it, and none of them was looked at yet.
+            clock: now(),
             seen: 0,
+            learnt: Vec::new(),
+            learns: vfs.handle_scheme() == HandleScheme::Kernel,
             waiting: Vec::new(),
         }
     }
 
-    fn add(&mut self, fileid: u64, cookie: u64, name: &CStr) {
+    /// Takes an entry; whether the visitor wants more.
+    fn add(
+        &mut self,
+        (fileid, cookie): (u64, u64),
+        name: &CStr,
+        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
+    ) -> Result<bool, Error> {
         self.seen += 1;
         if self.seen.is_multiple_of(LOOK_EVERY) {
-            self.is_quiet = attributes_of(self.fd).is_ok_and(|now| is_quiet(now.ctime));
+            self.look();
         }
         let node = match self.node_by_name(fileid, name) {
             Some(node) => Some(node),
@@ -148,29 +177,107 @@ impl<'a> Pass<'a> {
         };
         // They are two readings of one directory: a name may stand for another object by now.
         let fileid = node.as_ref().map_or(fileid, |node| node.attributes.fileid);
+        let name = name.to_bytes();
+        if self.vfs.handles.batch() == 1 {
+            let entry = Entry {
+                fileid,
+                cookie,
+                name,
+                node,
+            };
+            return Ok(visit(&entry) == Visit::Continue);
+        }
         self.waiting.push(Waiting {
             fileid,
             cookie,
-            name: name.to_bytes().into(),
+            name: name.into(),
             node,
         });
+        if self.waiting.len() < self.vfs.handles.batch() {
+            return Ok(true);
+        }
+        self.flush(visit)
     }
 
-    /// The object by two readings of its name; `None` if it is to be opened: names are being changed, it is not the one that the
+    /// Looks whether the directory is being changed. If it was left alone since the last look, which led to each name's object
+    /// holds, and is remembered.
+    fn look(&mut self) {
+        let clock = now();
+        let found = attributes_of(self.fd).map(|now| now.ctime);
+        let was_left_alone = self.is_quiet && found == Ok(self.changed);
+        let learnt = self.learnt.drain(..);
+        if was_left_alone {
+            for Learnt { name, handle, status } in learnt {
+                let (children, place) = (&self.vfs.children, (self.directory, &*name));
+                children.note(By::Listing, place, (&handle, &status), self.clock);
+            }
+        } else {
+            drop(learnt);
+        }
+        self.is_quiet = found.is_ok_and(is_quiet);
+        self.changed = found.unwrap_or(self.changed);
+        self.clock = clock;
+    }
+
+    /// Visits what waits still; whether the visitor wants more.
+    fn end(mut self, visit: &mut dyn FnMut(&Entry<'_>) -> Visit) -> Result<bool, Error> {
+        self.remember();
+        self.flush(visit)
+    }
+
+    /// Remembers what was learnt last, if that is safe.
+    fn remember(&mut self) {
+        if !self.learnt.is_empty() {
+            self.look();
+        }
+    }
+
+    /// The object by looking at its name; `None` if it is to be opened: names are being changed, it is not the one that the
     /// directory's entry is of, or something else is mounted there.
     fn node_by_name(&mut self, fileid: u64, name: &CStr) -> Option<Node> {
-        if !self.is_quiet || name == c"." || name == c".." {
+        if name == c"." || name == c".." {
             return None;
         }
-        let (handle, status) = self.vfs.handles.of_name(self.fd, name).ok()?;
-        let is_here =
-            status.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(status.stx_mnt_id) == self.mount;
-        let attributes = attributes_of_statx(&status);
+        if let Some(node) = self.remembered(name) {
+            return Some(node);
+        }
+        if !self.is_quiet {
+            return None;
+        }
+        let (handle, found) = self.vfs.handles.of_name(self.fd, name).ok()?;
+        let status = Status::of(&found);
+        let attributes = status.attributes;
         let is_it =
             attributes.fileid == fileid && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
         // So it is with those that follow: file systems that number objects in two ways, or names that are being changed.
-        self.is_quiet = is_here && is_it;
-        self.is_quiet.then_some(Node { handle, attributes })
+        self.is_quiet = self.is_here(&found) && is_it;
+        if !self.is_quiet {
+            return None;
+        }
+        if self.learns {
+            let name = name.to_bytes().into();
+            self.learnt.push(Learnt { name, handle, status });
+        }
+        Some(Node { handle, attributes })
+    }
+
+    /// The object that a name is remembered to lead to, if it does: by a single reading, whatever happens to the directory.
+    fn remembered(&self, name: &CStr) -> Option<Node> {
+        let remembered = self.vfs.children.find(self.directory, name.to_bytes())?;
+        let found = status_of_name(self.fd, name).ok()?;
+        let status = Status::of(&found);
+        if !self.is_here(&found) || status.attributes.nlink == 0 {
+            return None;
+        }
+        Some(Node {
+            handle: remembered.handle(&status)?,
+            attributes: status.attributes,
+        })
+    }
+
+    /// Whether what was found is mounted as the directory is, and nothing else on it.
+    fn is_here(&self, found: &Statx) -> bool {
+        found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(found.stx_mnt_id) == self.mount
     }
 
     /// The object, opened.
@@ -179,10 +286,18 @@ impl<'a> Pass<'a> {
             return self.vfs.find(self.fd, self.directory, self.attributes, name);
         }
         let found = self.vfs.open_name(self.fd, name)?;
-        let attributes = attributes_of(found.as_fd())?;
+        let status = status(found.as_fd(), b"")?;
+        if status.attributes.nlink == 0 {
+            return Err(Error::STALE);
+        }
+        let handle = self.vfs.handles.of(found.as_fd())?;
+        if self.learns {
+            let (children, place) = (&self.vfs.children, (self.directory, name));
+            children.note(By::Listing, place, (&handle, &status), self.clock);
+        }
         Ok(Node {
-            handle: self.vfs.handles.of(found.as_fd())?,
-            attributes,
+            handle,
+            attributes: status.attributes,
         })
     }
 

@@ -47,6 +47,11 @@ impl FileLocks {
         self.stripes[self.stripe(handle)].lock()
     }
 
+    /// As [`FileLocks::hold`]; `None` where somebody changes it at this moment.
+    pub(super) fn try_hold(&self, handle: &NodeHandle) -> Option<MutexGuard<'_, ()>> {
+        self.stripes[self.stripe(handle)].try_lock()
+    }
+
     /// Keeps other changes away from several objects, of which there are at most four.
     pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> Held<'_> {
         let mut stripes: ArrayVec<usize, TOGETHER_MAX> =

@@ -28,6 +28,7 @@ mod held;
 mod limits;
 mod listing;
 mod locks;
+mod losses;
 mod moves;
 mod names;
 mod open;
@@ -48,7 +49,7 @@ mod write;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_trace::stages::{self, Stage};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -60,6 +61,7 @@ use self::credentials::Identity;
 pub use self::file_cache::FileCacheCounters;
 use self::handles::Handles;
 use self::locks::FileLocks;
+use self::losses::Losses;
 pub use self::options::{
     FileCaching, HandleChoice, HoldObjects, LocalError, LocalOptions, MetadataDurability,
 };
@@ -106,8 +108,7 @@ pub struct LocalVfs {
     /// Whether changes must be made durable one by one. Relaxed: a change of it is for requests to come.
     stable_metadata: AtomicBool,
     pace: Pace,
-    /// Changes whenever data that were answered as unstable may have been lost.
-    losses: AtomicU64,
+    losses: Losses,
 }
 
 impl LocalVfs {
@@ -236,12 +237,27 @@ impl LocalVfs {
         })?
     }
 
-    /// The object behind a descriptor that was opened as `name` of `directory`.
-    fn node(&self, fd: BorrowedFd<'_>, directory: &NodeHandle, name: &[u8]) -> Result<Node, Error> {
+    /// The object behind a descriptor.
+    fn node(&self, fd: BorrowedFd<'_>) -> Result<Node, Error> {
         let attributes = attributes_of(fd)?;
         let handle = self.handles.of(fd)?;
-        self.handles.record(&handle, directory, name)?;
         Ok(Node { handle, attributes })
+    }
+
+    /// Has the table of handles know where an object is that got a name: on its disk before this returns, and with no lock held.
+    fn recorded<T>(
+        &self,
+        mut changed: Changed<T>,
+        handle: impl FnOnce(&T) -> NodeHandle,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> Changed<T> {
+        if let Ok(value) = &changed.value
+            && let Err(errno) = self.handles.record(&handle(value), directory, name)
+        {
+            changed.value = Err(errno.into());
+        }
+        changed
     }
 
     /// Runs a question about the object that `handle` names, as `caller`.
@@ -383,7 +399,7 @@ impl LocalVfs {
     fn sync_file_system(&self) -> Result<(), Error> {
         let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
         let root = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
-        data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(errno))
+        data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(None, errno))
     }
 }
 

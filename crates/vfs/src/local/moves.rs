@@ -2,12 +2,14 @@
 //! so its lock is held as well, and a write to it at the same moment tells of nothing but itself.
 //!
 //! The object behind a name is found before the locks are held, which are taken in one order, and has to be the same once they
-//! are; if it is not, all of it begins again.
+//! are; if it is not, all of it begins again. It is found by its handle and opened only if it is large: then it is closed, and
+//! its blocks are freed, when no lock is held any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD};
+use rustix::path::Arg;
 
 use super::data::proc_path;
 use super::{LocalVfs, attributes_of};
@@ -18,15 +20,30 @@ use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::check_new_name;
 
+/// From so many bytes on a file is held open while its name is removed: freeing its blocks takes a while.
+const HELD_OPEN_MIN: u64 = 1 << 20;
+
 /// How often a change goes round when its names come to stand for other objects before their locks are held.
 const NAME_TRIES_MAX: usize = 16;
 
 impl LocalVfs {
     /// What a name stands for, for a caller who may search the directory.
     fn at_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<Named> {
-        let fd = self.open_name(directory, name).ok()?;
-        let handle = self.handles.of(fd.as_fd()).ok()?;
-        Some(Named { fd, handle })
+        let found = name.into_with_c_str(|name| self.handles.of_name(directory, name));
+        let (handle, status) = found.ok()?;
+        let is_large = status.stx_blocks.saturating_mul(512) >= HELD_OPEN_MIN;
+        let held = if is_large {
+            self.open_name(directory, name).ok()
+        } else {
+            None
+        };
+        Some(Named { handle, _held: held })
+    }
+
+    /// Whether a name stands for what it stood for. None: for nothing.
+    fn still_stands(&self, directory: BorrowedFd<'_>, name: &[u8], named: Option<&Named>) -> bool {
+        let now = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
+        now.ok().as_ref() == named.map(|named| &named.handle)
     }
 
     pub(super) fn remove_name(
@@ -39,12 +56,12 @@ impl LocalVfs {
         let mut tries = 0..NAME_TRIES_MAX;
         loop {
             let last = tries.next().is_none();
-            // Held open, so that the blocks of a large file are not freed under the lock; and locked, for it changes as well.
+            // It changes as well, so it is locked, too.
             let victim = self.peek(caller, directory, name);
             let others = victim.iter().map(|victim| &victim.handle);
             let (changed, parent) = self.change_with(caller, directory, others, |parent, _| {
                 check_new_name(name)?;
-                if !last && !still_stands(parent, name, victim.as_ref()) {
+                if !last && !self.still_stands(parent, name, victim.as_ref()) {
                     return Ok(false);
                 }
                 rustix::fs::unlinkat(parent, name, flags)?;
@@ -74,8 +91,13 @@ impl LocalVfs {
     fn name_is_gone(&self, victim: &Named, directory: &NodeHandle, name: &[u8]) {
         self.handles.forget(&victim.handle, directory, name);
         self.kept.files.release(&victim.handle);
+        let kept = [
+            self.kept.objects.find(&victim.handle),
+            self.kept.unstable.watched(&victim.handle),
+        ];
         // Any other failure does not say that it is gone: what is kept serves those who still have a name of it.
-        if attributes_of(victim.fd.as_fd()) == Err(Error::STALE) {
+        let is_gone = |fd: &Arc<OwnedFd>| attributes_of(fd.as_fd()) == Err(Error::STALE);
+        if kept.iter().flatten().next().is_some_and(is_gone) {
             self.kept.objects.release(&victim.handle);
             self.kept.unstable.forget(&victim.handle);
         }
@@ -96,8 +118,9 @@ impl LocalVfs {
             // By way of /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. It is the object itself that is linked.
             let path = proc_path(object.as_fd());
             rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
-            Ok(self.handles.record(node, directory, name)?)
+            Ok(())
         });
+        let changed = self.recorded(changed, |()| *node, directory, name);
         let changed = self.settled(changed, directory, parent);
         let attributes = object.ok().and_then(|object| attributes_of(object.as_fd()).ok());
         Linked {
@@ -127,8 +150,8 @@ impl LocalVfs {
                 (Ok(source), Ok(target)) => assumed.and_then(|()| {
                     check_new_name(from_name)?;
                     check_new_name(to_name)?;
-                    let same = still_stands(source.as_fd(), from_name, moved.as_ref())
-                        && still_stands(target.as_fd(), to_name, replaced.as_ref());
+                    let same = self.still_stands(source.as_fd(), from_name, moved.as_ref())
+                        && self.still_stands(target.as_fd(), to_name, replaced.as_ref());
                     if !last && !same {
                         return Ok(None);
                     }
@@ -193,20 +216,8 @@ impl LocalVfs {
 
 /// What a name stood for.
 struct Named {
-    fd: OwnedFd,
     handle: NodeHandle,
-}
-
-/// Whether a name stands for what it stood for when that was opened. None: for nothing.
-fn still_stands(directory: BorrowedFd<'_>, name: &[u8], named: Option<&Named>) -> bool {
-    let place = |status: rustix::fs::Stat| (status.st_dev, status.st_ino);
-    let now = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        .ok()
-        .map(place);
-    let then = named
-        .and_then(|named| rustix::fs::fstat(&named.fd).ok())
-        .map(place);
-    now == then
+    _held: Option<OwnedFd>,
 }
 
 fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::children::By;
 use super::set::{set_both_times, setting};
 use super::stat::{now, status};
 use super::sys::check_access;
@@ -37,6 +38,15 @@ pub(super) fn mknod(parent: BorrowedFd<'_>, name: &[u8], special: Special, mode:
     rustix::fs::mknodat(parent, name, kind, mode, device)
 }
 
+/// How far a name may be looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// A disk may be waited for.
+    Disk,
+    /// Only what is in memory.
+    Memory,
+}
+
 impl LocalVfs {
     /// Finds a name, `.` and `..` too, in a directory that the kernel lets the caller search.
     pub(super) fn find(
@@ -66,19 +76,23 @@ impl LocalVfs {
                     attributes,
                 })
             }
-            name => self.find_child(fd, directory, name, Self::open_name),
+            name => self.find_child(fd, directory, name, Reach::Disk),
         }
     }
 
-    /// Finds a name that is not `.` or `..`: where it led lately if it still does, else by opening it with `open`.
+    /// Finds a name that is not `.` or `..`: where it led lately if it still does, else by opening it. `EAGAIN` for what is out of
+    /// reach.
     pub(super) fn find_child(
         &self,
         fd: BorrowedFd<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        open: impl FnOnce(&Self, BorrowedFd<'_>, &[u8]) -> Result<OwnedFd, Errno>,
+        reach: Reach,
     ) -> Result<Node, Error> {
-        if let Some(remembered) = self.children.find(directory, name) {
+        // A look by name waits for nothing while the object is held: its inode is in memory, and so is the way to it.
+        let is_in_reach = |object: &NodeHandle| reach == Reach::Disk || self.is_at_hand(object);
+        let remembered = self.children.find(directory, name);
+        if let Some(remembered) = remembered.filter(|remembered| is_in_reach(remembered.object())) {
             let now = status(fd, name)?;
             if let Some(handle) = remembered.handle(&now) {
                 return Ok(Node {
@@ -88,7 +102,11 @@ impl LocalVfs {
             }
             self.children.forget(directory, name);
         }
-        let found = Arc::new(open(self, fd, name)?);
+        let opened = match reach {
+            Reach::Disk => self.open_name(fd, name),
+            Reach::Memory => self.open_known_name(fd, name),
+        };
+        let found = Arc::new(opened?);
         let seen = status(found.as_fd(), b"")?;
         if seen.attributes.nlink == 0 {
             return Err(Error::STALE);
@@ -98,7 +116,8 @@ impl LocalVfs {
         self.hold(&handle, &found);
         // What a table knows has to be recorded each time.
         if handle.scheme() == HandleScheme::Kernel {
-            self.children.note(directory, name, (&handle, &seen), now());
+            let place = (directory, name);
+            self.children.note(By::Lookup, place, (&handle, &seen), now());
         }
         Ok(Node {
             handle,
@@ -117,7 +136,7 @@ impl LocalVfs {
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
             for _ in 0..CREATE_TRIES_MAX {
-                match self.create_new(caller, parent, directory, name, mode) {
+                match self.create_new(caller, parent, name, mode) {
                     Err(Error::Os(Errno::EXIST)) => {}
                     result => {
                         let (created, file) = result?;
@@ -128,7 +147,7 @@ impl LocalVfs {
                 match self.open_name(parent, name) {
                     Err(Errno::NOENT) => {}
                     Ok(found) => {
-                        let node = self.node(found.as_fd(), directory, name)?;
+                        let node = self.node(found.as_fd())?;
                         check_taking(&node.attributes, mode)?;
                         return Ok(Created { node, new: false });
                     }
@@ -137,6 +156,7 @@ impl LocalVfs {
             }
             Err(Errno::EXIST.into())
         });
+        let changed = self.recorded(changed, |created| created.node.handle, directory, name);
         // The file before its name: what a name leads to has its times (an exclusive create's verifier) and its owner.
         let changed = self.settled_object(changed, made.as_ref());
         let changed = self.settled(changed, directory, parent);
@@ -183,7 +203,6 @@ impl LocalVfs {
         &self,
         caller: &Caller<'_>,
         parent: BorrowedFd<'_>,
-        directory: &NodeHandle,
         name: &[u8],
         how: CreateMode<'_>,
     ) -> Result<(Created, OwnedFd), Error> {
@@ -207,7 +226,7 @@ impl LocalVfs {
             return Err(errno.into());
         }
         self.set_rest(caller, file.as_fd(), &set)?;
-        let node = self.node(file.as_fd(), directory, name)?;
+        let node = self.node(file.as_fd())?;
         Ok((Created { node, new: true }, file))
     }
 
@@ -226,10 +245,11 @@ impl LocalVfs {
             self.identity.with(setting(caller), || make(parent))??;
             let made = self.open_name(parent, name)?;
             let changed = self.set_rest(caller, made.as_fd(), set)?;
-            let node = self.node(made.as_fd(), directory, name)?;
+            let node = self.node(made.as_fd())?;
             set_later = changed.then_some(made);
             Ok(Created { node, new: true })
         });
+        let changed = self.recorded(changed, |created| created.node.handle, directory, name);
         let changed = self.settled_object(changed, set_later.as_ref());
         self.settled(changed, directory, parent)
     }
@@ -274,5 +294,35 @@ fn check_taking(attributes: &Attributes, mode: CreateMode<'_>) -> Result<(), Err
             FileKind::Directory => Err(Errno::ISDIR),
             _ => Err(Errno::EXIST),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+    use super::*;
+    use crate::{LocalOptions, Vfs, Waits};
+
+    /// That a name is remembered does not mean that its inode is in memory.
+    #[test]
+    fn a_remembered_name_that_the_kernel_has_forgotten_is_not_at_hand() {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(directory.path().join("file"), "").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        if vfs.waits() != Waits::Data || vfs.only_user().is_some() {
+            return;
+        }
+        let at_hand = || vfs.lookup_at_hand(&Caller::ROOT, &vfs.root(), b"file").is_some();
+        vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
+        assert!(vfs.children.find(&vfs.root(), b"file").is_some());
+        assert!(at_hand());
+        vfs.kept.objects.release_all();
+        std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        assert!(!at_hand());
+        vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
+        vfs.kept.objects.release_all();
+        // The kernel has it now: it is opened, and held.
+        assert!(at_hand());
     }
 }

@@ -11,6 +11,7 @@ use rustix::thread::CapabilitySet;
 
 use super::data::{Purpose, reopen};
 use super::file_cache::{Found, OpenFile, Stamp, Ticket};
+use super::stat::is_append_only;
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::Waits;
@@ -206,9 +207,14 @@ impl LocalVfs {
             Purpose::Write => libc::W_OK,
         };
         match check_access(fd, right) {
-            Err(Errno::ACCESS) if may_override(caller, fd, attributes, purpose) => Ok(()),
-            result => Ok(result?),
+            Err(Errno::ACCESS) if may_override(caller, fd, attributes, purpose) => {}
+            result => result?,
         }
+        // Opening one to write at some place is refused to everybody, and writing to one that is open is not.
+        if purpose == Purpose::Write && is_append_only(fd)? {
+            return Err(Errno::PERM.into());
+        }
+        Ok(())
     }
 
     /// Closes what is kept of an object that cannot be looked at. If somebody removed it, its space is not to be kept from the

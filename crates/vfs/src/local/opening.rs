@@ -1,10 +1,9 @@
 //! Opening a directory to serve it.
 
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,6 +15,7 @@ use super::file_cache::FileCache;
 use super::handles::Handles;
 use super::held::HeldObjects;
 use super::locks::FileLocks;
+use super::losses::Losses;
 use super::options::{FileCaching, HoldObjects, LocalError, LocalOptions, MetadataDurability};
 use super::pace::Pace;
 use super::read::ReadWays;
@@ -81,15 +81,9 @@ impl LocalVfs {
             sweeper,
             stable_metadata: AtomicBool::new(stable_metadata),
             pace: Pace::new(waits),
-            losses: AtomicU64::new(first_number_of_losses()),
+            losses: Losses::new(),
         })
     }
-}
-
-/// Where a tree's number of losses begins: elsewhere each time, since nobody watched its files while it was closed. Far from
-/// the largest number.
-fn first_number_of_losses() -> u64 {
-    RandomState::new().hash_one(0) >> 8
 }
 
 /// The directory, seen through a mount of our own on which nothing else is mounted, if we may have one.

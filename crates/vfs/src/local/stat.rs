@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use curt_trace::stages::{self, Stage};
-use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 use crate::attributes::{Attributes, Device, FileKind, Time};
@@ -67,15 +67,33 @@ pub(super) struct Status {
 
 /// Looks at a name in a directory, or, with an empty one, at what `fd` stands for. Follows no link and mounts nothing.
 pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Status, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    // Not where there is a name: the kernel would look twice whether there is.
+    let flags = if name.is_empty() {
+        flags | AtFlags::EMPTY_PATH
+    } else {
+        flags
+    };
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let _stage = stages::enter(Stage::FileSystem, "statx");
-    let found = rustix::fs::statx(fd, name, flags, wanted)?;
-    let known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-    Ok(Status {
-        attributes: attributes_of_statx(&found),
-        birth: known.then(|| time(found.stx_btime.tv_sec, found.stx_btime.tv_nsec.into())),
-    })
+    Ok(Status::of(&rustix::fs::statx(fd, name, flags, wanted)?))
+}
+
+impl Status {
+    /// What was told, all of the basic attributes and the time of birth having been asked for.
+    pub(super) fn of(found: &Statx) -> Self {
+        let known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        Self {
+            attributes: attributes_of_statx(found),
+            birth: known.then(|| time(found.stx_btime.tv_sec, found.stx_btime.tv_nsec.into())),
+        }
+    }
+}
+
+/// Whether data can only be appended to a file (chattr +a).
+pub(super) fn is_append_only(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MODE)?;
+    Ok(found.stx_attributes.contains(StatxAttributes::APPEND))
 }
 
 /// The time now, by the clock that file systems use.

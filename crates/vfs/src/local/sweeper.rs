@@ -1,18 +1,34 @@
 //! The thread that closes what is idle. It sleeps while there is nothing to close, and ends with the tree.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
+use super::attributes_of;
 use super::file_cache::FileCache;
 use super::held::HeldObjects;
 use super::unstable::Unstable;
+use crate::error::Error;
 
 /// How often it looks for open files that are idle.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Every how many of these it looks for objects and watched files that are idle: once a second.
 const SLOW: u32 = 4;
+
+/// How often it looks whether a file is gone that has data which are not durable, where there is nothing else to do.
+const RARE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// When the sweeper looks next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Soon,
+    /// Only files are left that wait for somebody to make their data durable.
+    Later,
+    /// There is nothing to close.
+    WhenWoken,
+}
 
 /// What is kept open for the next request.
 pub(super) struct KeptOpen {
@@ -25,15 +41,21 @@ pub(super) struct KeptOpen {
 }
 
 impl KeptOpen {
-    /// Closes what is idle. Whether there is anything left to close later.
-    fn sweep(&self, round: u32) -> bool {
+    /// Closes what is idle.
+    fn sweep(&self, round: u32) -> Next {
         let files = self.files.sweep();
         if !round.is_multiple_of(SLOW) {
-            return true;
+            return Next::Soon;
         }
         let objects = self.objects.sweep();
         let unstable = self.unstable.sweep();
-        files || objects || unstable
+        let is_gone = |fd: &OwnedFd| attributes_of(fd.as_fd()) == Err(Error::STALE);
+        let watched = self.unstable.sweep_removed(is_gone);
+        match (files || objects || unstable, watched) {
+            (true, _) => Next::Soon,
+            (false, true) => Next::Later,
+            (false, false) => Next::WhenWoken,
+        }
     }
 
     /// Closes whatever is not in use and stands for no data that could be lost.
@@ -81,13 +103,17 @@ impl Drop for Sweeper {
 fn sweep_until_gone(kept: &Weak<KeptOpen>) {
     let mut round = 0_u32;
     while let Some(kept) = kept.upgrade() {
-        let more = kept.sweep(round);
+        let next = kept.sweep(round);
         drop(kept);
         round = round.wrapping_add(1);
-        if more {
-            std::thread::park_timeout(INTERVAL);
-        } else {
-            std::thread::park();
+        match next {
+            Next::Soon => std::thread::park_timeout(INTERVAL),
+            Next::Later => {
+                // The round that comes then looks at everything.
+                round = 0;
+                std::thread::park_timeout(RARE_INTERVAL);
+            }
+            Next::WhenWoken => std::thread::park(),
         }
     }
 }

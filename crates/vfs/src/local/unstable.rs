@@ -68,6 +68,14 @@ impl Unstable {
         true
     }
 
+    /// Whether a file is watched, or can be without another one having to be synced to make room.
+    pub(super) fn has_room(&self, handle: &NodeHandle) -> bool {
+        let shard = self.shard(handle).lock();
+        shard.files.len() < self.per_shard_max
+            || shard.files.contains_key(handle)
+            || shard.files.values().any(|watched| !watched.dirty)
+    }
+
     /// Watches a file that is about to be written to, and returns another one that has to be synced if there was no room.
     #[must_use]
     pub(super) fn watch(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Option<(NodeHandle, Arc<OwnedFd>)> {
@@ -98,6 +106,12 @@ impl Unstable {
         Some(Arc::clone(&watched.fd))
     }
 
+    /// The descriptor of a file, if it is watched.
+    pub(super) fn watched(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
+        let shard = self.shard(handle).lock();
+        shard.files.get(handle).map(|watched| Arc::clone(&watched.fd))
+    }
+
     /// Forgets a file that has no name left.
     pub(super) fn forget(&self, handle: &NodeHandle) {
         let forgotten = self.shard(handle).lock().files.remove(handle);
@@ -122,10 +136,32 @@ impl Unstable {
                 .extract_if(|_, watched| !std::mem::take(&mut watched.used) && !watched.dirty)
                 .map(|(_, watched)| watched)
                 .collect();
-            // What is dirty stays for as long as it takes, and nobody need look at it again and again.
+            // What is dirty stays for as long as it takes, and nobody need look at it so often.
             more |= shard.files.values().any(|watched| !watched.dirty);
             drop(shard);
             drop(idle);
+        }
+        more
+    }
+
+    /// Lets go of files that have data which are not durable and no name any more: others removed them, nobody will ask for the
+    /// data, and their space is not to be kept. Whether any file is left that this may be true of later.
+    pub(super) fn sweep_removed(&self, is_gone: impl Fn(&OwnedFd) -> bool) -> bool {
+        let mut more = false;
+        for shard in &self.shards {
+            let known: Vec<_> = shard
+                .lock()
+                .files
+                .iter()
+                .map(|(handle, watched)| (*handle, Arc::clone(&watched.fd)))
+                .collect();
+            more |= !known.is_empty();
+            // Looked at without the lock: a file system may take its time.
+            for (handle, fd) in known {
+                if is_gone(&fd) {
+                    self.forget(&handle);
+                }
+            }
         }
         more
     }

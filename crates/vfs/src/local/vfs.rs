@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
+use super::names::Reach;
 use super::{FileCacheCounters, LocalVfs, limits, names, stat};
 use crate::answer::{
     Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Read, Renamed, Space,
@@ -78,7 +78,7 @@ impl Vfs for LocalVfs {
                     if attributes.kind != FileKind::Directory || name == b"." {
                         return self.find(fd, directory, attributes, name);
                     }
-                    self.find_child(fd, directory, name, Self::open_known_name)
+                    self.find_child(fd, directory, name, Reach::Memory)
                 });
                 let unknown = matches!(found.value, Err(Error::Os(Errno::AGAIN)));
                 (!unknown).then_some(found)
@@ -158,13 +158,8 @@ impl Vfs for LocalVfs {
         }
     }
 
-    fn may_wait_to_write(&self, node: &NodeHandle) -> bool {
-        self.may_wait_for_write(node)
-    }
-
     fn losses(&self) -> u64 {
-        // SeqCst with `lost`.
-        self.losses.load(Ordering::SeqCst)
+        self.losses.of_tree()
     }
 
     fn release_all(&self) {
@@ -185,7 +180,17 @@ impl Vfs for LocalVfs {
         data: &[u8],
         stability: Stability,
     ) -> Changed<Written> {
-        self.write_data(caller, node, offset, data, stability)
+        self.write_data(caller, node, (offset, data), stability)
+    }
+
+    fn write_at_hand(
+        &self,
+        caller: &Caller<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        data: &[u8],
+    ) -> Option<Changed<Written>> {
+        self.write_data_at_hand(caller, node, (offset, data))
     }
 
     fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> Changed<()> {

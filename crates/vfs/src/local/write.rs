@@ -6,16 +6,16 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use curt_trace::stages::{self, Stage};
+use parking_lot::MutexGuard;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::data::{OFFSET_MAX, Purpose, reopen, retry};
 use super::file_cache::Stamp;
-use super::open::NotOpened;
+use super::open::{NotOpened, Opened};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::answer::{Changed, Written};
@@ -41,16 +41,49 @@ enum Watch {
 }
 
 impl LocalVfs {
+    /// Writes data at an offset.
     pub(super) fn write_data(
         &self,
         caller: &Caller<'_>,
         handle: &NodeHandle,
-        offset: u64,
-        data: &[u8],
+        (offset, data): (u64, &[u8]),
         stability: Stability,
     ) -> Changed<Written> {
         let held = self.locks.hold(handle);
-        let (file, before) = match self.open_file(caller, handle, Purpose::Write) {
+        let opened = self.open_file(caller, handle, Purpose::Write);
+        self.write_opened((handle, held), opened, (offset, data), stability)
+    }
+
+    /// As [`LocalVfs::write_data`] of unstable data; `None` where something might have to be waited for: a disk, or somebody who
+    /// changes the same file and waits for one himself.
+    pub(super) fn write_data_at_hand(
+        &self,
+        caller: &Caller<'_>,
+        handle: &NodeHandle,
+        (offset, data): (u64, &[u8]),
+    ) -> Option<Changed<Written>> {
+        let held = match self.pace.waits {
+            // Nobody holds it for long.
+            Waits::Never => self.locks.hold(handle),
+            Waits::Always => return None,
+            Waits::Data if self.pace.writes_are_slow() || !self.is_at_hand(handle) => return None,
+            // What has to make room for this file would have to be made durable.
+            Waits::Data if !self.kept.unstable.has_room(handle) => return None,
+            Waits::Data => self.locks.try_hold(handle)?,
+        };
+        let opened = self.open_file_at_hand(caller, handle, Purpose::Write)?;
+        Some(self.write_opened((handle, held), opened, (offset, data), Stability::Unstable))
+    }
+
+    /// Writes to a file that is open, whose lock is `held` until the data are written.
+    fn write_opened(
+        &self,
+        (handle, held): (&NodeHandle, MutexGuard<'_, ()>),
+        opened: Result<Opened, NotOpened>,
+        (offset, data): (u64, &[u8]),
+        stability: Stability,
+    ) -> Changed<Written> {
+        let (file, before) = match opened {
             Ok(opened) => opened,
             Err(NotOpened { attributes, error }) => {
                 return Changed {
@@ -64,7 +97,7 @@ impl LocalVfs {
             Stability::Unstable => self.watch(handle, file.as_fd()),
             Stability::DataSync | Stability::FileSync => Watch::Not,
         };
-        let losses = self.losses.load(Ordering::SeqCst);
+        let losses = self.losses.of(handle);
         let begun = self.pace.write_begins();
         let written = write_all(file.as_fd(), offset, data);
         self.pace.write_ended(begun);
@@ -73,21 +106,21 @@ impl LocalVfs {
             file.carry(Stamp::of(&before), after);
         }
         drop(held);
-        let durable = match (stability, watch) {
-            (Stability::Unstable, Watch::Watched(None)) => Ok(()),
-            (Stability::Unstable, Watch::Watched(Some((handle, fallen)))) => {
+        let extent = match (stability, watch) {
+            (Stability::Unstable, Watch::Watched(None)) => None,
+            (Stability::Unstable, Watch::Watched(Some((fallen, fd)))) => {
                 // Its loss is no failure of this write: those who wrote it see the number of losses.
-                let _told = self.sync(&handle, fallen.as_fd(), Extent::Everything);
-                Ok(())
+                let _told = self.sync(&fallen, fd.as_fd(), Extent::Everything);
+                None
             }
             // What cannot be watched is made durable now.
-            (Stability::Unstable, Watch::Not) | (Stability::FileSync, _) => {
-                self.sync_written(handle, file.as_fd(), Extent::Everything, losses)
-            }
-            (Stability::DataSync, _) => self.sync_written(handle, file.as_fd(), Extent::Data, losses),
+            (Stability::Unstable, Watch::Not) | (Stability::FileSync, _) => Some(Extent::Everything),
+            (Stability::DataSync, _) => Some(Extent::Data),
         };
         let value = written.map_err(Error::Os).and_then(|count| {
-            durable?;
+            if let Some(extent) = extent {
+                self.sync_written(handle, file.as_fd(), extent, losses)?;
+            }
             let count = u32::try_from(count).map_err(|_| Errno::INVAL)?;
             Ok(Written { count, stability })
         });
@@ -95,15 +128,6 @@ impl LocalVfs {
             before: Some((&before).into()),
             after,
             value,
-        }
-    }
-
-    /// Whether an unstable write to an object may have to wait for a disk before it is in memory.
-    pub(super) fn may_wait_for_write(&self, handle: &NodeHandle) -> bool {
-        match self.pace.waits {
-            Waits::Never => false,
-            Waits::Always => true,
-            Waits::Data => self.pace.writes_are_slow() || !self.is_at_hand(handle),
         }
     }
 
@@ -146,8 +170,8 @@ impl LocalVfs {
     }
 
     /// As [`LocalVfs::sync`], for a writer whose data nobody will send again once they are said to be durable, and before whose
-    /// write there were so many `losses`. Its descriptor is shared: had its data been among those of which another one was
-    /// told, the kernel would tell it nothing. So beside any loss it fails.
+    /// write there were so many `losses` of the file. Its descriptor is shared: had its data been among those of which another
+    /// one was told, the kernel would tell it nothing. So beside any loss of this file it fails.
     fn sync_written(
         &self,
         handle: &NodeHandle,
@@ -156,8 +180,8 @@ impl LocalVfs {
         losses: u64,
     ) -> Result<(), Error> {
         self.sync(handle, file, extent)?;
-        // SeqCst with `lost`, which was called under the lock that the sync above was made under.
-        if self.losses.load(Ordering::SeqCst) == losses {
+        // Those of others were counted under the lock that the sync above was made under.
+        if self.losses.of(handle) == losses {
             Ok(())
         } else {
             Err(Error::Lost(Errno::IO))
@@ -173,7 +197,7 @@ impl LocalVfs {
             Extent::Data => rustix::fs::fdatasync(file),
             Extent::Everything => rustix::fs::fsync(file),
         };
-        retry(sync).map_err(|errno| self.lost(errno))
+        retry(sync).map_err(|errno| self.lost(Some(handle), errno))
     }
 
     /// As [`LocalVfs::sync`], all of the file.
@@ -181,10 +205,10 @@ impl LocalVfs {
         self.sync(handle, file, Extent::Everything)
     }
 
-    /// Notes that written data may be lost, before anybody else is told that a sync went well.
-    pub(super) fn lost(&self, errno: Errno) -> Error {
-        // SeqCst: who reads the number after a sync that followed this one sees it.
-        self.losses.fetch_add(1, Ordering::SeqCst);
+    /// Notes that data written to a file, or to nobody knows which, may be lost, before anybody else is told that a sync went
+    /// well.
+    pub(super) fn lost(&self, file: Option<&NodeHandle>, errno: Errno) -> Error {
+        self.losses.count(file);
         tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
         Error::Lost(errno)
     }
@@ -217,4 +241,61 @@ fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Er
         }
     }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+    use super::*;
+    use crate::{CreateMode, LocalOptions, SetAttributes, Vfs};
+
+    /// A tree on a disk with a file that was just looked up; none where there is no disk or this is not root.
+    fn on_disk() -> Option<(tempfile::TempDir, LocalVfs, NodeHandle)> {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).ok()?;
+        if vfs.waits() != Waits::Data || vfs.only_user().is_some() {
+            return None;
+        }
+        let (root, set) = (vfs.root(), SetAttributes::with_mode(0o666));
+        let made = vfs.create(&Caller::ROOT, &root, b"file", CreateMode::Guarded(&set));
+        made.value.unwrap();
+        let found = vfs.lookup(&Caller::ROOT, &root, b"file").value.unwrap();
+        Some((directory, vfs, found.handle))
+    }
+
+    #[test]
+    fn a_write_at_hand_does_not_wait_for_another_change_of_the_file() {
+        let Some((_directory, vfs, file)) = on_disk() else {
+            return;
+        };
+        let write = || vfs.write_at_hand(&Caller::ROOT, &file, 0, b"data");
+        let held = vfs.locks.hold(&file);
+        assert!(write().is_none());
+        drop(held);
+        let written = write().map(|changed| changed.value.map(|written| written.count));
+        assert_eq!(written, Some(Ok(4)));
+    }
+
+    #[test]
+    fn a_write_at_hand_makes_no_other_file_durable_to_have_room() {
+        let Some((_directory, vfs, file)) = on_disk() else {
+            return;
+        };
+        let fd = vfs.open_to_sync(vfs.resolve(&file).unwrap().as_fd()).unwrap();
+        let fd = Arc::new(fd);
+        let other = |number: u32| NodeHandle::new(file.scheme(), 1, &number.to_be_bytes()).unwrap();
+        // Until all have had to make room for others.
+        let mut number = 0;
+        while vfs.kept.unstable.has_room(&file) {
+            let _fallen = vfs.kept.unstable.watch(&other(number), Arc::clone(&fd));
+            number += 1;
+        }
+        assert!(vfs.write_at_hand(&Caller::ROOT, &file, 0, b"data").is_none());
+        assert!(
+            vfs.write(&Caller::ROOT, &file, 0, b"data", Stability::Unstable)
+                .value
+                .is_ok()
+        );
+        assert!(vfs.write_at_hand(&Caller::ROOT, &file, 0, b"data").is_some());
+    }
 }

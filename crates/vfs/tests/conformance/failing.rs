@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use curt_vfs::{
-    Access, CreateMode, Error, LocalOptions, LocalVfs, NodeHandle, SetAttributes, Stability, Vfs, Visit,
-    Wanted,
+    Access, CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NodeHandle, SetAttributes,
+    Stability, Vfs, Visit, Wanted,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -226,6 +226,19 @@ fn no_durable_write_beside_a_loss_goes_well() {
     });
 }
 
+/// The kernel tells of lost data once: what does not write anything is not to hear of it.
+#[test]
+fn a_durable_write_that_fails_makes_nothing_durable() {
+    with_lost_data(|vfs, file, _| {
+        let before = vfs.losses();
+        let beyond = u64::try_from(i64::MAX).unwrap();
+        let written = vfs.write(&OWNER, file, beyond, b"x", Stability::FileSync).value;
+        assert_eq!(written, Err(Error::Os(Errno::FBIG)));
+        assert_eq!(vfs.losses(), before);
+        assert!(is_lost(&vfs.commit(&OWNER, file, 0, 0).value));
+    });
+}
+
 /// A file that has to make room for another one is synced; that its data are lost is no failure of the other's write.
 #[test]
 fn a_write_is_not_told_of_the_loss_of_another_file() {
@@ -273,6 +286,43 @@ fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
     with_lost_data(|vfs, file, _| {
         let changed = vfs.set_attributes(&ROOT, file, &SetAttributes::with_mode(0o600), None);
         assert!(is_lost(&changed.value), "{:?}", changed.value);
+    });
+}
+
+/// A retry after a crash is answered by what the file's inode says, which is elsewhere on the disk than its name.
+#[test]
+fn an_exclusive_create_is_recognised_by_what_is_on_the_disk_when_it_is_answered() {
+    with_private_mounts(|directory| {
+        let memory = small_tmpfs(directory, "memory", c"size=64m");
+        let (image, crashed) = (memory.join("image"), memory.join("crashed"));
+        std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        // Without a journal, which would have all of it written together.
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &path(&image)]);
+        let [before, after] = ["before", "after"].map(|name| mount_point(directory, name));
+        run("mount", &["-o", "loop", &path(&image), &path(&before)]);
+        // So many that the new inode and the directory's own are in different blocks.
+        for number in 0..100 {
+            std::fs::write(before.join(number.to_string()), "").unwrap();
+        }
+        run("sync", &["-f", &path(&before)]);
+        let create = |point: &Path| {
+            let options = LocalOptions {
+                metadata: MetadataDurability::Stable,
+                ..LocalOptions::default()
+            };
+            let vfs = LocalVfs::open(point, &options).unwrap();
+            let mode = CreateMode::Exclusive([7; 8]);
+            let created = vfs.create(&ROOT, &vfs.root(), b"exclusive", mode).value;
+            created.map(|created| created.new)
+        };
+        assert_eq!(create(&before), Ok(true));
+        std::fs::copy(&image, &crashed).unwrap();
+        run("mount", &["-o", "loop", &path(&crashed), &path(&after)]);
+        assert_eq!(create(&after), Ok(false));
+        for point in [&before, &after] {
+            run("umount", &["-l", &path(point)]);
+        }
     });
 }
 

@@ -271,10 +271,35 @@ fn what_others_remove_is_stale_and_its_space_is_given_back() {
         past(tree, || std::fs::remove_file(served.join("second"))).unwrap();
         assert_eq!(errno(tree.write(&OWNER, &handle, 0, b"x")), Some(Errno::STALE));
         assert_eq!(descriptors(&known), [false; 0]);
-        // Nobody asks for this one any more.
+        // Nobody asks for these any more.
         let (_, known) = opened(tree, "third", false);
         past(tree, || std::fs::remove_file(served.join("third"))).unwrap();
         eventually("it is closed", || descriptors(&known).is_empty());
+        let (handle, known) = opened(tree, "fourth", true);
+        tree.write(&OWNER, &handle, 0, b"uncommitted").unwrap();
+        past(tree, || std::fs::remove_file(served.join("fourth"))).unwrap();
+        eventually("nobody waits for a commit", || descriptors(&known).is_empty());
+    });
+}
+
+/// Who has such a file open may write anywhere in it: it is the opening that is refused.
+#[test]
+fn a_file_that_may_only_grow_from_now_on_is_not_written_to() {
+    on_disk(|tree, served| {
+        let (handle, _) = opened(tree, "file", true);
+        let flag = |flags| {
+            past(tree, || {
+                let file = std::fs::File::open(served.join("file")).unwrap();
+                rustix::fs::ioctl_setflags(&file, flags)
+            })
+        };
+        if flag(rustix::fs::IFlags::APPEND).is_err() {
+            eprintln!("not tried on {}: it has no such flag", tree.name);
+            return;
+        }
+        let written = tree.write(&OWNER, &handle, 0, b"over what was there");
+        flag(rustix::fs::IFlags::empty()).unwrap();
+        assert_eq!(errno(written), Some(Errno::PERM));
     });
 }
 
@@ -435,15 +460,8 @@ fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
                 assert_eq!(descriptors(&known), [false; 0]);
             }
             let counters = vfs.file_cache().unwrap();
-            assert_eq!(
-                (
-                    counters.hits,
-                    counters.misses,
-                    counters.uncached,
-                    counters.entries
-                ),
-                (0, 3, 3, 0)
-            );
+            let asked = (counters.hits, counters.misses);
+            assert_eq!((asked, counters.uncached, counters.entries), ((0, 3), 3, 0));
         });
     });
 }
@@ -456,10 +474,11 @@ fn a_tree_says_what_may_have_to_be_waited_for() {
         let never = in_memory && !by_table;
         assert_eq!(tree.vfs.waits(), if never { Waits::Never } else { Waits::Data });
         let (handle, _) = opened(tree, "file", true);
-        assert!(tree.vfs.at_hand(&handle) && !tree.vfs.may_wait_to_write(&handle));
+        let write = || tree.vfs.write_at_hand(&OWNER, &handle, 0, b"data");
+        assert!(tree.vfs.at_hand(&handle) && write().is_some_and(|changed| changed.value.is_ok()));
         tree.vfs.release_all();
         assert_eq!(tree.vfs.at_hand(&handle), in_memory);
-        assert_eq!(tree.vfs.may_wait_to_write(&handle), !in_memory);
+        assert_eq!(write().is_some(), in_memory);
         let how = Fetch {
             pieces: false,
             wait: false,

@@ -13,6 +13,7 @@ use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
 use super::client::await_ready;
+use super::line::prepare;
 
 /// Room for what is received at once, in bytes.
 const INPUT_BYTES: usize = 1 << 20;
@@ -81,7 +82,7 @@ pub(super) enum Work {
 /// Connects for a task.
 pub(super) fn connect(address: SocketAddr, task: &Task) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     let text = serde_json::to_vec(task)?;
     stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
     stream.write_all(&text)?;
@@ -104,7 +105,7 @@ pub(in crate::bench) fn serve(port: u16) -> Result<()> {
 }
 
 fn answer(mut stream: TcpStream) -> Result<()> {
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     let mut length = [0; 4];
     // Whoever only looks whether somebody listens says nothing.
     if stream.read_exact(&mut length).is_err() {

@@ -27,6 +27,17 @@ pub(super) struct Line {
     xid: u32,
 }
 
+/// Prepares a connection for short calls and replies. Between processes of one machine both ends send without pacing, as `curt serve`
+/// does by itself there: so the echo and the floor, which do it at their ends as well, stay the least that can be had.
+pub(super) fn prepare(stream: &TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    if stream.peer_addr()?.ip().is_loopback() {
+        // Where there is no such choice, it is nobody's.
+        let _same = sockopt::set_tcp_congestion(stream, "reno");
+    }
+    Ok(())
+}
+
 impl Line {
     pub(super) fn connect(address: SocketAddr, credential: &Credential) -> Result<Self> {
         let stream = connect(address)?;
@@ -148,7 +159,7 @@ pub(super) fn connect(address: SocketAddr) -> Result<TcpStream> {
         TcpStream::connect(address)
     };
     let stream = stream.with_context(|| format!("cannot connect to {address}"))?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     Ok(stream)
 }
 

@@ -16,7 +16,7 @@ mod rounds;
 mod shape;
 mod sizes;
 mod slow;
-mod statistics;
+pub(super) mod statistics;
 mod subject;
 mod tree;
 
@@ -32,7 +32,7 @@ use self::mounted::Mounted;
 use self::processors::Processors;
 use self::report::Report;
 use self::rounds::{Cell, Effort, GROUPS};
-use self::shape::{Placement, SHAPES};
+use self::shape::{Operation, Placement, SHAPES, Shape};
 use self::subject::{Peer, Place, Role, Subject};
 use super::times::Machine;
 
@@ -66,9 +66,21 @@ pub(crate) struct LatencyArguments {
     /// As which user to ask; default: 1000 where root runs this, else who runs this
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
+    /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be given more than once. CREATE brings REMOVE, and REMOVE CREATE
+    #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
+    only: Vec<Operation>,
+    /// Measure only so many connections with so many operations at once on each: 1x1, 1x16, 1x64 or 16x16, and no sizes; may be given more than once
+    #[arg(long, value_name = "CONNECTIONSxOPERATIONS", conflicts_with = "slow")]
+    shape: Vec<Shape>,
+    /// Measure only with client and servers placed so, and no sizes
+    #[arg(long, conflicts_with = "slow")]
+    placement: Option<Placement>,
     /// Leave out the table of sizes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only_sizes")]
     no_sizes: bool,
+    /// Measure the table of sizes and nothing else
+    #[arg(long, conflicts_with_all = ["only", "shape", "placement", "mount", "peer", "svg", "slow"])]
+    only_sizes: bool,
     /// Measure instead how much a slow operation on one export delays a quick one on another (as root)
     #[arg(long, conflicts_with_all = ["peer", "mount", "directory", "svg"])]
     slow: bool,
@@ -126,13 +138,7 @@ fn measure(arguments: &LatencyArguments) -> Result<Report> {
     let mut subjects = subjects(arguments, &place)?;
     let mounted = arguments.mount.then(|| mount(&place, &subjects)).transpose()?;
     let processors = Processors::allowed()?;
-    let measured = all(
-        arguments,
-        &mut subjects,
-        mounted.as_ref(),
-        &processors,
-        &credential,
-    );
+    let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &place);
     // Whatever happened, what was made is taken away.
     processors.place(Placement::Any, &[])?;
     if let Some(mounted) = mounted {
@@ -181,6 +187,9 @@ fn credential(user: u32) -> Credential {
 }
 
 fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subject>> {
+    if arguments.only_sizes {
+        return Ok(Vec::new());
+    }
     let curt = Subject::serving(place, Role::Curt, &[])?;
     let mut subjects = vec![
         Subject::bare(place, Role::Echo, &curt)?,
@@ -207,70 +216,89 @@ fn mount(place: &Place<'_>, subjects: &[Subject]) -> Result<Mounted> {
     Mounted::new(&source, curt.port(), &curt.tree.name).context("the mount")
 }
 
+/// What is measured: operations that go together, in each shape and placement.
+fn cells(arguments: &LatencyArguments) -> Vec<(&'static [Operation], Shape, Placement)> {
+    let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
+    let mut cells = Vec::new();
+    if arguments.only_sizes {
+        return cells;
+    }
+    for placement in Placement::ALL {
+        for shape in shapes {
+            for operations in GROUPS {
+                let is_wanted = arguments.placement.is_none_or(|only| only == placement)
+                    && (arguments.shape.is_empty() || arguments.shape.contains(shape))
+                    && (arguments.only.is_empty()
+                        || operations
+                            .iter()
+                            .any(|operation| arguments.only.contains(operation)));
+                if is_wanted {
+                    cells.push((operations, *shape, placement));
+                }
+            }
+        }
+    }
+    cells
+}
+
 fn all(
     arguments: &LatencyArguments,
     subjects: &mut [Subject],
     mounted: Option<&Mounted>,
     processors: &Processors,
-    credential: &Credential,
+    place: &Place<'_>,
 ) -> Result<Report> {
     let effort = effort(arguments);
-    let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
-    let largest = match (arguments.no_sizes, arguments.quick) {
+    let is_part = !arguments.only.is_empty() || !arguments.shape.is_empty() || arguments.placement.is_some();
+    let largest = match (arguments.no_sizes || is_part, arguments.quick) {
         (true, _) => 0,
         (false, true) => 64 << 10,
         (false, false) => sizes::MOST,
     };
-    let cells = Placement::ALL.len() * shapes.len() * GROUPS.len();
-    let bar = progress(cells + sizes::all(largest).count());
+    let cells = cells(arguments);
+    let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
+    let bar = progress(cells.len() + usize::from(rounds_of_sizes));
     let mut report = Report {
         rows: Vec::new(),
         sizes: Vec::new(),
     };
-    for placement in Placement::ALL {
-        for shape in shapes {
-            for operations in GROUPS {
-                bar.set_message(format!("{} {shape} {placement}", operations[0]));
-                let cell = Cell {
-                    operations,
-                    shape: *shape,
-                    placement,
-                    generation: 1 + bar.position(),
-                };
-                let rows = rounds::measure(cell, &effort, subjects, mounted, processors);
-                report
-                    .rows
-                    .extend(rows.with_context(|| format!("{} {shape} {placement}", operations[0]))?);
-                bar.inc(1);
-            }
-        }
+    for (operations, shape, placement) in cells {
+        bar.set_message(format!("{} {shape} {placement}", operations[0]));
+        let cell = Cell {
+            operations,
+            shape,
+            placement,
+            generation: 1 + bar.position(),
+        };
+        let rows = rounds::measure(cell, &effort, subjects, mounted, processors);
+        report
+            .rows
+            .extend(rows.with_context(|| format!("{} {shape} {placement}", operations[0]))?);
+        bar.inc(1);
     }
     let pids: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
     processors.place(Placement::Any, &pids)?;
-    for size in sizes::all(largest) {
-        bar.set_message(format!("{} KiB", size >> 10));
-        let Some((on, off)) = both(subjects) else { break };
-        let rows = sizes::measure(size, effort.rounds, on, off, credential);
-        report
-            .sizes
-            .extend(rows.with_context(|| format!("{} KiB", size >> 10))?);
-        bar.inc(1);
-    }
+    bar.set_message("sizes");
+    let servers = |round| servers_of_sizes(place, processors, round);
+    let much = (rounds_of_sizes, largest);
+    report.sizes = sizes::measure(much, place.credential, servers, || bar.inc(1))?;
     bar.finish_and_clear();
     Ok(report)
 }
 
-/// Our server with its file cache and without.
-fn both(subjects: &mut [Subject]) -> Option<(&mut Subject, &mut Subject)> {
-    let (mut on, mut off) = (None, None);
-    for subject in subjects {
-        match subject.role {
-            Role::Curt => on = Some(subject),
-            Role::Uncached => off = Some(subject),
-            Role::Echo | Role::Floor | Role::Peer => {}
-        }
-    }
-    on.zip(off)
+/// Our server with its file cache and without, for one round of the table of sizes, on the processor of this thread.
+fn servers_of_sizes(place: &Place<'_>, processors: &Processors, round: u16) -> Result<[Subject; 2]> {
+    let place = Place {
+        prefix: &format!("{}-{round}", place.prefix),
+        ..*place
+    };
+    let servers = [
+        Subject::serving(&place, Role::Curt, &[])?,
+        Subject::serving(&place, Role::Uncached, &["--filecache", "off"])?,
+    ];
+    let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
+    processors.place(Placement::OneCpu, &pids)?;
+    Ok(servers)
 }
 
 fn progress(steps: usize) -> ProgressBar {

@@ -88,7 +88,7 @@ impl Report {
             text.push('\n');
         }
         if !self.sizes.is_empty() {
-            text += "With the file cache and without (µs for each size, medians)\n\n";
+            text += "With the file cache and without, on one processor (µs for each size, medians)\n\n";
             text += &lay_out(&sizes_table(&self.sizes));
         }
         text

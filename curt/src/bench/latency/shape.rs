@@ -1,6 +1,7 @@
 //! What is measured: which operation, how many at once, and on which processors.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
@@ -56,6 +57,32 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// All of them, in the order in which they are shown.
+    const ALL: [Self; 9] = [
+        Self::Getattr,
+        Self::Access,
+        Self::Lookup,
+        Self::Read,
+        Self::WriteUnstable,
+        Self::WriteFileSync,
+        Self::Create,
+        Self::Remove,
+        Self::ReaddirPlus,
+    ];
+}
+
+impl FromStr for Operation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|operation| operation.name().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -99,6 +126,20 @@ impl Shape {
     }
 }
 
+impl FromStr for Shape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('x').and_then(|(connections, outstanding)| {
+            Some((connections.parse().ok()?, outstanding.parse().ok()?))
+        });
+        let shape = numbers.map(|(connections, outstanding)| Self::new(outstanding, connections));
+        shape
+            .filter(|shape| SHAPES.contains(shape))
+            .ok_or_else(|| "expected 1x1, 1x16, 1x64 or 16x16".to_owned())
+    }
+}
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {}", self.connections, self.outstanding)
@@ -106,7 +147,7 @@ impl fmt::Display for Shape {
 }
 
 /// Where client and servers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 pub(super) enum Placement {
     /// Wherever the kernel puts them.
     #[serde(rename = "any")]
@@ -127,5 +168,23 @@ impl fmt::Display for Placement {
             Self::Any => "any",
             Self::OneCpu => "one-cpu",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_and_shapes_are_told_as_they_are_shown() {
+        for operation in Operation::ALL {
+            assert_eq!(operation.name().to_lowercase().parse(), Ok(operation));
+        }
+        assert!("GETATT".parse::<Operation>().is_err());
+        let shapes = ["1x1", "1x16", "1x64", "16x16"].map(str::parse::<Shape>);
+        assert_eq!(shapes, SHAPES.map(Ok));
+        for wrong in ["2x1", "16", "x16", "16x1"] {
+            assert!(wrong.parse::<Shape>().is_err(), "{wrong}");
+        }
     }
 }

@@ -1,6 +1,10 @@
 //! The document's table: sizes from 1 KiB to 16 MiB, written, written again, read and read again, with the file cache and without.
 //!
-//! What is larger than a WRITE or READ may be is sent as several at once, as a client's kernel would.
+//! What is larger than a WRITE or READ may be is sent as several at once, as a client's kernel would. Each round has two servers of
+//! its own, started for it: where a process happens to have its memory makes some sizes a few percent faster or slower for as
+//! long as it lives, and would be taken for an effect of the cache. Within a round each size is measured in the order with,
+//! without, without, with, or the other way round, so that what changes steadily meanwhile falls on both alike. All of it is
+//! on one processor: what is compared is work, and not where the kernel puts a thread.
 
 use std::ops::Range;
 
@@ -37,33 +41,70 @@ pub(super) fn all(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(LEAST), |size| Some(size * 2)).take_while(move |size| *size <= most.min(MOST))
 }
 
-/// Measures one size on both servers.
+/// What one side was measured to take for a size, pass by pass: each round's value, in microseconds.
+type Passes = [Vec<f64>; 4];
+
+/// Measures all sizes up to `largest` in so many rounds. `servers` starts those of a round, with the file cache and without, and
+/// tells where they run; `done` is called after each round.
 pub(super) fn measure(
-    size: usize,
-    rounds: usize,
-    on: &mut Subject,
-    off: &mut Subject,
+    (rounds, largest): (u16, usize),
     credential: &Credential,
+    servers: impl Fn(u16) -> Result<[Subject; 2]>,
+    done: impl Fn(),
 ) -> Result<Vec<SizeRow>> {
+    let mut measured: Vec<[Passes; 2]> = all(largest).map(|_| Default::default()).collect();
+    for round in 0..rounds {
+        let mut servers = servers(round)?;
+        for (size, measured) in all(largest).zip(&mut measured) {
+            let of_round = one_round(size, round, &mut servers, credential);
+            let of_round = of_round.with_context(|| format!("{} KiB", size >> 10))?;
+            for (kept, new) in measured.iter_mut().zip(of_round) {
+                kept.iter_mut().zip(new).for_each(|(kept, new)| kept.push(new));
+            }
+        }
+        servers.into_iter().try_for_each(Subject::end)?;
+        done();
+    }
+    let rows = all(largest)
+        .zip(&measured)
+        .flat_map(|(size, [on, off])| rows(size, on, off));
+    Ok(rows.collect())
+}
+
+/// The turns of a round: 0 is the server with the file cache.
+const fn turns(round: u16) -> [usize; 4] {
+    if round.is_multiple_of(2) {
+        [0, 1, 1, 0]
+    } else {
+        [1, 0, 0, 1]
+    }
+}
+
+/// One size on both servers; of both turns of a side their geometric mean, so that the ratio of the sides is the mean of the
+/// ratios.
+fn one_round(
+    size: usize,
+    round: u16,
+    [on, off]: &mut [Subject; 2],
+    credential: &Credential,
+) -> Result<[[f64; 4]; 2]> {
     let mut sides = [
         Side::new(size, on, credential)?,
         Side::new(size, off, credential)?,
     ];
-    let mut medians: [[Vec<f64>; 4]; 2] = Default::default();
-    for round in 0..rounds {
-        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for side in order {
-            let of_round = sides[side].round()?;
-            for (all, median) in medians[side].iter_mut().zip(of_round) {
-                all.push(median);
-            }
+    let mut product = [[1.0; 4]; 2];
+    for side in turns(round) {
+        let took = sides[side].round()?;
+        for (product, took) in product[side].iter_mut().zip(took) {
+            *product *= took;
         }
     }
-    for side in sides {
-        side.end()?;
-    }
-    let [on, off] = medians;
-    let rows = PASSES.iter().zip(on.iter().zip(&off)).map(|(pass, (on, off))| {
+    sides.into_iter().try_for_each(Side::end)?;
+    Ok(product.map(|passes| passes.map(f64::sqrt)))
+}
+
+fn rows(size: usize, on: &Passes, off: &Passes) -> impl Iterator<Item = SizeRow> {
+    let of_pass = move |(pass, (on, off)): (&'static str, (&Vec<f64>, &Vec<f64>))| {
         let ratio = paired(on, off);
         SizeRow {
             bytes: size,
@@ -74,8 +115,8 @@ pub(super) fn measure(
             ratio_low: ratio.low,
             ratio_high: ratio.high,
         }
-    });
-    Ok(rows.collect())
+    };
+    PASSES.into_iter().zip(on.iter().zip(off)).map(of_pass)
 }
 
 /// One server's file.
@@ -169,6 +210,18 @@ impl<'a> Side<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_side_comes_first_as_often_as_last_and_in_the_middle() {
+        let mut places = [[0; 4]; 2];
+        for round in 0..20 {
+            for (place, side) in turns(round).into_iter().enumerate() {
+                places[side][place] += 1;
+            }
+        }
+        assert_eq!(places, [[10; 4]; 2]);
+        assert_eq!(turns(0).iter().sum::<usize>(), 2);
+    }
 
     #[test]
     fn sizes_double_from_one_kibibyte_to_sixteen_mebibytes() {

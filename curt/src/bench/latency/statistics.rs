@@ -7,14 +7,14 @@ const CONFIDENCE: f64 = 0.95;
 
 /// A median and the interval in which that of endlessly many rounds lies with 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Interval {
-    pub(super) median: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(in crate::bench) struct Interval {
+    pub(in crate::bench) median: f64,
+    pub(in crate::bench) low: f64,
+    pub(in crate::bench) high: f64,
 }
 
 /// The median of the ratios of what was measured in the same round, with its interval.
-pub(super) fn paired(ours: &[f64], reference: &[f64]) -> Interval {
+pub(in crate::bench) fn paired(ours: &[f64], reference: &[f64]) -> Interval {
     let ratios: Vec<f64> = ours
         .iter()
         .zip(reference)

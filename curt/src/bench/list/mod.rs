@@ -1,9 +1,8 @@
 //! `curt bench list`: a directory of half a million names, listed while it changes and while it does not, with its attributes
 //! expiring all the time; what the former behaviour of clients comes to; and what programs that list cost.
 
-mod names;
+pub(super) mod names;
 mod pass;
-mod relay;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ use curt_bench::report::{lay_out, progress};
 use serde::Serialize;
 
 use self::pass::{Figures, Pass, Place, Plan};
-use self::relay::Relay;
+use super::relay::Relay;
 use super::times::Machine;
 use super::workload::progress_bar;
 use super::world::{World, cache_directory};

@@ -22,11 +22,12 @@ const CREATED: &str = "created-";
 pub(super) const COUNT_MAX: u64 = 1 << 32;
 
 /// The directory of so many names below `top`.
-pub(super) fn directory(top: &Path, count: u64) -> PathBuf {
+pub(in crate::bench) fn directory(top: &Path, count: u64) -> PathBuf {
     top.join(format!("list-{count}"))
 }
 
-fn name(number: u64) -> String {
+/// The name of this number.
+pub(in crate::bench) fn name(number: u64) -> String {
     format!("{:012x}", number.wrapping_mul(SCATTER) & MASK)
 }
 
@@ -36,7 +37,7 @@ pub(super) fn created(number: u64) -> String {
 }
 
 /// Makes the directory and its names, unless it has them: the last one made says so.
-pub(super) fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -> Result<()> {
+pub(in crate::bench) fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -> Result<()> {
     let Some(last) = count.checked_sub(1) else {
         anyhow::bail!("there is nothing to list in a directory without names");
     };
@@ -66,7 +67,7 @@ pub(super) fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -
 }
 
 /// Makes a directory in which everybody may change names: servers take root for nobody.
-pub(super) fn open_directory(directory: &Path) -> Result<()> {
+pub(in crate::bench) fn open_directory(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::set_permissions(directory, Permissions::from_mode(0o777)))
         .with_context(|| directory.display().to_string())

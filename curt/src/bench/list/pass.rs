@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::names::{self, Seen};
-use super::relay::{Counts, Relay};
 use crate::bench::memory::resident_mib;
+use crate::bench::relay::{Counts, Relay};
 use crate::bench::world::{Mounted, World};
 
 /// How often the second client makes a file.

@@ -1,8 +1,6 @@
 //! `curt serve --check`: whether files of exports(5) could be served, and what is wrong with them if not.
 
-use std::{
-    fs::DirBuilder, net::ToSocketAddrs, os::unix::fs::DirBuilderExt, path::PathBuf, process::ExitCode,
-};
+use std::{net::ToSocketAddrs, process::ExitCode};
 
 use anyhow::{Context, Result};
 use curt_server::{Client, EXPORTS_DIRECTORY, EXPORTS_FILE, Entry, Parsed, Problem, Severity, read_exports};
@@ -49,36 +47,16 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
 pub(super) fn problems(arguments: &ServeArguments) -> Result<(Parsed, Vec<Problem>)> {
     let parsed = read_exports(&arguments.config);
     let mut problems = parsed.problems.clone();
-    let tables = Tables::new()?;
-    let mut trees = trees(arguments, (state_directory(arguments)?, tables.0.clone()));
+    // Those of a server may be in use by it; these go when this ends.
+    let tables = tempfile::Builder::new().prefix("curt-check-").tempdir();
+    let tables = tables.context("cannot make a directory for tables of handles")?;
+    let mut trees = trees(arguments, (state_directory(arguments)?, tables.path().to_owned()));
     let Meaning {
         problems: of_meaning, ..
     } = definitions::meaning(&parsed, &mounts_now()?, &mut trees);
     problems.extend(of_meaning);
     problems.extend(parsed.entries.iter().filter_map(unknown_host));
     Ok((parsed, problems))
-}
-
-/// A directory for tables of handles, which goes with this value: those of a server may be in use by it.
-struct Tables(PathBuf);
-
-impl Tables {
-    fn new() -> Result<Self> {
-        let name = format!("curt-check-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Self(directory))
-    }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        // Nothing depends on its being gone.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A host whose name does not resolve now is no error: it may tomorrow.

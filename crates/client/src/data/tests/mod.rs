@@ -9,6 +9,7 @@ mod segments;
 mod sequences;
 mod server;
 mod stopping;
+mod taking;
 mod writing;
 
 use std::{

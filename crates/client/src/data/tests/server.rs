@@ -1,9 +1,12 @@
 //! A server of one file, inside the test: it keeps what is in its memory apart from what is on its disk, and a script may
 //! break in on any call. Bytes on the wire are written and read by hand here, so that a mistake in the wire types shows.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
 
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_rpc::client::{CallError, Interrupt, Journey, Reply, Request, Taker, Transport};
 use curt_xdr::{Decoder, Encode, put_opaque};
 use parking_lot::{Condvar, Mutex};
 
@@ -53,6 +56,8 @@ pub(super) struct Server {
     script_after: Mutex<Option<After>>,
     inside: Mutex<Inside>,
     entered: Condvar,
+    /// Replies that were used where they were received.
+    taken: AtomicUsize,
 }
 
 /// Calls that are inside.
@@ -104,6 +109,11 @@ impl Server {
         self.state.lock()
     }
 
+    /// How many replies were used where they were received.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(SeqCst)
+    }
+
     /// From now on `script` may break in on each call.
     pub(super) fn script(&self, script: impl FnMut(&Seen) -> Option<Fault> + Send + 'static) {
         *self.script.lock() = Some(Box::new(script));
@@ -144,6 +154,21 @@ impl Server {
 impl Transport for Server {
     fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
         self.answer(request, interrupt).map(Reply::from_results)
+    }
+
+    fn call_taken(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        _: &mut Journey,
+        taker: &Arc<dyn Taker>,
+    ) -> Result<Reply, CallError> {
+        let results = self.answer(request, interrupt)?;
+        if taker.take(&results) {
+            self.taken.fetch_add(1, SeqCst);
+            return Ok(Reply::taken());
+        }
+        Ok(Reply::from_results(results))
     }
 }
 

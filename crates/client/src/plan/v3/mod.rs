@@ -14,10 +14,10 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use curt_proto::nfs3::{Outcome, PROGRAM, Procedure, Status, VERSION};
-use curt_rpc::client::CallError;
+use curt_rpc::client::{CallError, Taker};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
@@ -29,7 +29,7 @@ pub use file_system::{fsinfo, fsstat, pathconf};
 pub use listing::{readdir, readdirplus};
 pub use names::{create, link, lookup, mkdir, mknod, remove, rename, rmdir, symlink};
 pub use objects::{access, getattr, null, readlink, setattr};
-pub use transfer::{ReadData, commit, read, write};
+pub use transfer::{ReadData, ReadTaker, commit, read, read_by, write};
 
 /// Results without data, names or targets are never longer, in bytes: two handles and four sets of attributes.
 const RESULTS_SMALL: usize = 1024;
@@ -45,6 +45,17 @@ fn send(
     bulk: &[u8],
     results_max: usize,
 ) -> Result<Incoming, CallError> {
+    send_taken(wire, asker, procedure, arguments, (bulk, results_max, None))
+}
+
+/// As [`send`], and the results may be used where they are received.
+fn send_taken(
+    wire: &Wire,
+    asker: Asker<'_>,
+    procedure: Procedure,
+    arguments: &(dyn Encode + Sync),
+    (bulk, results_max, taker): (&[u8], usize, Option<&Arc<dyn Taker>>),
+) -> Result<Incoming, CallError> {
     let outgoing = Outgoing {
         program: PROGRAM,
         version: VERSION,
@@ -53,6 +64,7 @@ fn send(
         bulk,
         results_max,
         busy: Status::Jukebox.number(),
+        taker,
     };
     wire.call(asker, outgoing)
 }

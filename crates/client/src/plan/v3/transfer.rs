@@ -1,12 +1,15 @@
 //! READ, WRITE and COMMIT (RFC 1813 §3.3.6, 3.3.7, 3.3.21).
 
+use std::{sync::Arc, time::Instant};
+
 use curt_proto::nfs3::{
     CommitArguments, CommitOk, Fattr, FileHandle, Outcome, Procedure, ReadArguments, ReadFailed, ReadOk,
     WccData, WriteHead, WriteOk, WriteVerifier,
 };
-use curt_rpc::client::{CallError, Reply};
+use curt_rpc::client::{CallError, Reply, Taker};
+use curt_xdr::decode_all;
 
-use super::{RESULTS_SMALL, answer, ask, nonsense, read_results, send};
+use super::{RESULTS_SMALL, answer, ask, nonsense, read_results, send, send_taken};
 use crate::{
     data::Shared,
     plan::{Answer, Asker, Attributes, Stability, Wcc, Wire, Written},
@@ -40,6 +43,62 @@ impl AsRef<[u8]> for ReplyData {
     }
 }
 
+/// Uses a READ's bytes where they are received.
+pub trait ReadTaker: Send + Sync {
+    /// `bytes` were read, and the file ends behind them or not. `false`: whoever asked is to have them. As
+    /// [`Taker::take`]: on another thread, which must not be kept waiting.
+    fn take(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
+}
+
+/// Understands results for a [`ReadTaker`]; what makes no sense is left to whoever asked.
+struct ResultsTaker<T> {
+    by: Arc<T>,
+    asked: usize,
+    sent_at: Instant,
+}
+
+impl<T: ReadTaker> Taker for ResultsTaker<T> {
+    fn take(&self, results: &[u8]) -> bool {
+        let Ok(outcome) = decode_all::<Outcome<ReadOk<'_>, ReadFailed>>(results) else {
+            return false;
+        };
+        let Ok(ok) = outcome.into_result() else {
+            return false;
+        };
+        let bytes = ok.data.bytes();
+        if !makes_sense(bytes.len(), ok.eof, ok.count, self.asked) {
+            return false;
+        }
+        let about = ok.attributes.map(Attributes::from);
+        self.by.take(about.as_ref(), self.sent_at, bytes, ok.eof)
+    }
+}
+
+/// Whether a server may answer so: no more than was asked for, as many as it says, and none only at the end.
+fn makes_sense(length: usize, end: bool, said: u32, asked: usize) -> bool {
+    length <= asked && usize::try_from(said) == Ok(length) && (length > 0 || end || asked == 0)
+}
+
+/// As [`read`], but the bytes may be used where they are received: `None` if they were.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_by<T: ReadTaker + 'static>(
+    wire: &Wire,
+    asker: Asker<'_>,
+    file: &FileHandle,
+    (offset, count): (u64, u32),
+    by: &Arc<T>,
+) -> Result<Option<Answer<ReadData, Option<Attributes>>>, CallError> {
+    // Not later than the request is: what was known before is never taken for newer than the reply.
+    let taker: Arc<dyn Taker> = Arc::new(ResultsTaker {
+        by: Arc::clone(by),
+        asked: usize::try_from(count).unwrap_or(usize::MAX),
+        sent_at: wire.now(),
+    });
+    ask_to_read(wire, asker, file, (offset, count), Some(&taker))
+}
+
 /// READ: up to `count` bytes of a file. `about` is the file.
 ///
 /// # Errors
@@ -51,6 +110,17 @@ pub fn read(
     offset: u64,
     count: u32,
 ) -> Result<Answer<ReadData, Option<Attributes>>, CallError> {
+    let answer = ask_to_read(wire, asker, file, (offset, count), None)?;
+    Ok(answer.expect("nobody was there to take it"))
+}
+
+fn ask_to_read(
+    wire: &Wire,
+    asker: Asker<'_>,
+    file: &FileHandle,
+    (offset, count): (u64, u32),
+    taker: Option<&Arc<dyn Taker>>,
+) -> Result<Option<Answer<ReadData, Option<Attributes>>>, CallError> {
     let arguments = ReadArguments {
         file: *file,
         offset,
@@ -58,7 +128,11 @@ pub fn read(
     };
     let asked = usize::try_from(count).unwrap_or(usize::MAX);
     let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
-    let incoming = send(wire, asker, Procedure::Read, &arguments, &[], results_max)?;
+    let bounds: (&[u8], _, _) = (&[], results_max, taker);
+    let incoming = send_taken(wire, asker, Procedure::Read, &arguments, bounds)?;
+    if incoming.reply.was_taken() {
+        return Ok(None);
+    }
     let results = incoming.reply.results();
     let outcome: Outcome<ReadOk<'_>, ReadFailed> = read_results(wire, Procedure::Read, results)?;
     let success = |ok: ReadOk<'_>| {
@@ -75,14 +149,14 @@ pub fn read(
     } = answer(incoming.sent_at, outcome, success, failure);
     let (length, end) = match outcome {
         Err(status) => {
-            return Ok(Answer {
+            return Ok(Some(Answer {
                 sent_at,
                 outcome: Err(status),
                 about,
-            });
+            }));
         }
         Ok((length, end, said)) => {
-            if length > asked || usize::try_from(said) != Ok(length) || (length == 0 && !end && count > 0) {
+            if !makes_sense(length, end, said, asked) {
                 return Err(nonsense(wire, Procedure::Read, "READ3resok.count", said));
             }
             (length, end)
@@ -100,11 +174,11 @@ pub fn read(
     } else {
         Shared::new(data)
     };
-    Ok(Answer {
+    Ok(Some(Answer {
         sent_at,
         outcome: Ok(ReadData { bytes, end }),
         about,
-    })
+    }))
 }
 
 /// WRITE: puts `bytes` at `offset`, as safely as `stability` says or safer. `about` is the file.

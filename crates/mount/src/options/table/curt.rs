@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use curt_policy::{AccessMode, ListingMode, RacyGuard};
+use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
+use curt_trace::events::RingLevel;
 
 use super::super::row::Row;
 use super::super::values::{number, one_of, seconds, size};
@@ -54,10 +55,11 @@ pub(super) const ROWS: &[Row] = &[
         s.memory.dirty_bytes = Some(size(v, 1 << 20)?);
         Ok(())
     }),
-    refused(
-        "dirfill",
-        "directories that answer for their names come in a later version; leave it out",
-    ),
+    valued("dirfill", |s, v| {
+        const WORDS: &[(&str, FillMode)] = &[("auto", FillMode::Auto), ("off", FillMode::Off)];
+        s.cache.fill = one_of(v, WORDS)?;
+        Ok(())
+    }),
     valued("readdir", |s, v| {
         const WORDS: &[(&str, ListingMode)] =
             &[("auto", ListingMode::GoOn), ("restart", ListingMode::Restart)];
@@ -66,6 +68,18 @@ pub(super) const ROWS: &[Row] = &[
     }),
     valued("listing_max", |s, v| {
         s.memory.listing_bytes = Some(size(v, 1 << 20)?);
+        Ok(())
+    }),
+    valued("mountstats", |s, v| {
+        s.figures.mountstats = seconds(v)?;
+        Ok(())
+    }),
+    valued("metrics", |s, v| {
+        s.figures.metrics = Some(v.parse()?);
+        Ok(())
+    }),
+    valued("ring", |s, v| {
+        s.figures.ring = one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?;
         Ok(())
     }),
     refused("locks", LATER_LOCKS),

@@ -19,6 +19,15 @@ pub(super) fn find(word: &Word) -> Option<&'static Row> {
         .or_else(|| rows.clone().find(|row| row.name == word.name))
 }
 
+/// Whether an option is Curt's own, and not one of nfs(5).
+pub(super) fn is_own(name: &str) -> bool {
+    let is_of_nfs = TABLE[..3]
+        .iter()
+        .flat_map(|group| group.iter())
+        .any(|row| row.name == name);
+    !is_of_nfs && curt::ROWS.iter().any(|row| row.name == name)
+}
+
 const fn flag(name: &'static str, apply: Apply) -> Row {
     Row {
         name,

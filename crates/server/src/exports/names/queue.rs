@@ -1,7 +1,8 @@
 //! The questions that are still to be asked, each asker in its turn.
 //!
 //! Whoever has many addresses can make as many questions, and let each hang where its reverse zone is dead. So a network
-//! counts as one asker, of which only some questions wait and a few are asked at once: the others' are not held up by them.
+//! counts as one asker, of which only some questions wait and a few are asked at once, and beside the first one only while more
+//! could be asked for others: these are not held up by them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -74,6 +75,8 @@ pub(super) struct Queue {
     /// Those who have questions waiting, each once, the next first.
     turns: VecDeque<Asker>,
     waiting: usize,
+    /// How many are being asked, of all.
+    asked: usize,
 }
 
 impl Queue {
@@ -97,12 +100,14 @@ impl Queue {
         for _ in 0..self.turns.len() {
             let asker = self.turns.pop_front()?;
             let share = self.shares.get_mut(&asker)?;
-            if share.asked >= asker.at_once() {
+            let free = WORKERS.saturating_sub(self.asked);
+            if share.asked >= asker.at_once() || (share.asked > 0 && share.asked >= free) {
                 self.turns.push_back(asker);
                 continue;
             }
             let question = share.waiting.pop_front()?;
             share.asked += 1;
+            self.asked += 1;
             self.waiting -= 1;
             if !share.waiting.is_empty() {
                 self.turns.push_back(asker);
@@ -117,6 +122,7 @@ impl Queue {
         let asker = Asker::of(question);
         if let Some(share) = self.shares.get_mut(&asker) {
             share.asked = share.asked.saturating_sub(1);
+            self.asked = self.asked.saturating_sub(1);
             if share.asked == 0 && share.waiting.is_empty() {
                 self.shares.remove(&asker);
             }
@@ -148,6 +154,20 @@ mod tests {
             assert_eq!(queue.take(), Some(name(&format!("{network}3"))), "in its turn");
             assert_eq!(queue.take(), None);
         }
+    }
+
+    #[test]
+    fn a_dozen_networks_whose_questions_hang_hold_up_no_other() {
+        let mut queue = Queue::default();
+        for network in 0..12 {
+            for host in 1..=100 {
+                assert!(queue.put(name(&format!("10.0.{network}.{host}"))));
+            }
+        }
+        let hanging = std::iter::from_fn(|| queue.take()).count();
+        assert!(hanging < WORKERS, "{hanging}");
+        assert!(queue.put(name("10.1.0.1")));
+        assert_eq!(queue.take(), Some(name("10.1.0.1")));
     }
 
     #[test]

@@ -25,6 +25,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use curt_trace::events::handle_hash;
+use curt_trace::probe;
 use parking_lot::{Condvar, Mutex};
 
 use self::budget::{Budget, Room};
@@ -145,12 +147,19 @@ impl FileCache {
     ) -> Option<Found<'_>> {
         if !self.caching {
             shard.tally.misses += 1;
+            acquired(handle, false);
             return Some(Found::Missing(Ticket::uncached(self, hash, *handle)));
         }
         match shard.search(hash, handle, wanted) {
-            Search::Open(file) => Some(Found::Open(file)),
+            Search::Open(file) => {
+                acquired(handle, true);
+                Some(Found::Open(file))
+            }
             Search::Opening => None,
-            Search::Nobody => Some(Found::Missing(self.begin(shard, hash, handle, wanted))),
+            Search::Nobody => {
+                acquired(handle, false);
+                Some(Found::Missing(self.begin(shard, hash, handle, wanted)))
+            }
         }
     }
 
@@ -189,7 +198,7 @@ impl FileCache {
         let _closing = part.closing.lock();
         let file = part.shard.lock().take(hash, handle);
         let Some(file) = file else { return };
-        self.gone(&file.slots);
+        self.gone(&file.slots, "the file is removed or changed");
         drop(file);
         part.opened.notify_all();
     }
@@ -206,7 +215,7 @@ impl FileCache {
                 .collect();
             drop(shard);
             for file in &files {
-                self.gone(&file.slots);
+                self.gone(&file.slots, "all are closed");
             }
             part.opened.notify_all();
         }
@@ -225,7 +234,7 @@ impl FileCache {
                 part.shard.lock().evict(&mut gone, room, |slot| {
                     slot.is_idle(|kept| !only_unused || !std::mem::take(&mut kept.used))
                 });
-                self.gone(&gone);
+                self.gone(&gone, "room is needed");
                 room -= gone.len();
                 drop(gone);
                 if room == 0 {
@@ -263,7 +272,7 @@ impl FileCache {
             });
             drop(shard);
             // Closed here, outside of the lock: the last one of a removed file frees its blocks.
-            self.gone(&gone);
+            self.gone(&gone, "idle");
             drop(gone);
         }
         self.count.load(Ordering::Relaxed) > 0
@@ -289,9 +298,16 @@ impl FileCache {
         }
     }
 
-    fn gone(&self, slots: &[Slot]) {
+    fn gone(&self, slots: &[Slot], reason: &str) {
         let open = slots.iter().filter(|slot| matches!(slot.state, State::Open(_)));
-        self.count.fetch_sub(open.count(), Ordering::Relaxed);
+        let open = open.count();
+        self.count.fetch_sub(open, Ordering::Relaxed);
+        if open > 0 {
+            probe!(NfsdFileClose {
+                entries: open,
+                reason
+            });
+        }
     }
 
     /// What it counted so far, and holds now.
@@ -333,6 +349,14 @@ impl FileCache {
         all.mean_age = age.checked_div(all.releases).unwrap_or(0);
         all
     }
+}
+
+/// Tells that a file is needed open; `hit`: it was.
+fn acquired(handle: &NodeHandle, hit: bool) {
+    probe!(NfsdFileAcquire {
+        node: handle_hash(handle.bytes()),
+        hit
+    });
 }
 
 impl Slot {

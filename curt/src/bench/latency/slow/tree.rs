@@ -87,13 +87,7 @@ impl Filesystem for SlowTree {
         })
     }
 
-    fn read(
-        &self,
-        _: &Context<'_, Never>,
-        _: NodeId,
-        read: &Read,
-        reply: &mut ReadReply<'_>,
-    ) -> Result<(), Errno> {
+    fn read(&self, _: &Context<'_, Never>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
         sleep(SLOWNESS);
         let left = FILE_BYTES.saturating_sub(read.offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX);

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     environment::Clock,
-    plan::{Attributes, CreateHow, SetAttributes, SetTime, Timestamp},
+    plan::{Attributes, CreateHow, OperationFigure, SetAttributes, SetTime, Timestamp},
 };
 
 #[derive(Debug)]
@@ -328,12 +328,15 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
         .unwrap()
         .outcome
         .unwrap_err();
-    let counted = rig.wire.statistics().of(Procedure::Getattr.number());
-    assert_eq!(
-        (counted.operations, counted.transmissions, counted.errors),
-        (2, 2, 1)
-    );
-    assert_eq!((counted.bytes_sent, counted.bytes_received), (16, 4 + 84 + 4));
+    let counted = |figure| rig.wire.statistics().value(Procedure::Getattr.number(), figure);
+    let figures = [
+        OperationFigure::Operations,
+        OperationFigure::Transmissions,
+        OperationFigure::Errors,
+        OperationFigure::BytesSent,
+        OperationFigure::BytesReceived,
+    ];
+    assert_eq!(figures.map(counted), [2, 2, 1, 16, 4 + 84 + 4]);
     assert_eq!(rig.wire.statistics().operations(), 2);
 }
 

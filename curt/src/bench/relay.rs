@@ -1,15 +1,17 @@
-//! A relay between a mount and its server that counts requests and holds replies back.
+//! A relay between a mount and its server that counts requests and bytes, holds replies back, and makes the way longer.
 //!
 //! Owns its connections. Its counts are those of the wire, whatever client and server say of themselves. A reply that is held does
-//! not hold up those behind it: RPC replies may come in any order.
+//! not hold up those behind it: RPC replies may come in any order. A longer way holds up nothing either: each record arrives as
+//! much later as the way takes, however many are on it.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{PROGRAM, Procedure};
+use curt_trace::{PROCEDURES, ProcedureCalls};
 
 /// The longest record that is passed on, in bytes.
 const RECORD_MAX: usize = 4 << 20;
@@ -22,6 +24,10 @@ const HOLD_EACH: u64 = 3;
 pub(super) struct Counts {
     /// Requests of any kind.
     pub(super) total: u64,
+    /// Those of NFS, by procedure.
+    pub(super) calls: [u64; PROCEDURES.len()],
+    /// Bytes of all replies, with their marks.
+    pub(super) received: u64,
     /// READDIR and READDIRPLUS.
     pub(super) readdir: u64,
     /// Those of them that begin at the beginning.
@@ -40,20 +46,36 @@ struct State {
     connections: u64,
 }
 
+impl Counts {
+    /// The requests of NFS by name.
+    pub(super) fn by_procedure(&self) -> ProcedureCalls {
+        let counted = PROCEDURES.iter().zip(self.calls).filter(|(_, count)| *count > 0);
+        counted.map(|(name, count)| ((*name).to_owned(), count)).collect()
+    }
+}
+
 /// The relay. Connections end with those who made them.
 #[derive(Clone, Debug)]
 pub(super) struct Relay {
     state: Arc<Mutex<State>>,
     port: u16,
+    /// How long a record takes each way.
+    way: Duration,
 }
 
 impl Relay {
     /// Relays to `server` from a port of its own on loopback.
     pub(super) fn start(server: SocketAddr) -> io::Result<Self> {
+        Self::with_round_trip(server, Duration::ZERO)
+    }
+
+    /// The same with a way that takes `round_trip` there and back.
+    pub(super) fn with_round_trip(server: SocketAddr, round_trip: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let relay = Self {
             state: Arc::default(),
             port: listener.local_addr()?.port(),
+            way: round_trip / 2,
         };
         let accepting = relay.clone();
         std::thread::Builder::new().name("relay".into()).spawn(move || {
@@ -98,13 +120,18 @@ impl Relay {
         };
         let (calls, replies) = (self.clone(), self.clone());
         let (from, to) = (client.try_clone()?, server.try_clone()?);
-        pass_on(from, to, move |record| calls.note_call(number, record))?;
-        pass_on(server, client, move |record| replies.note_reply(number, record))
+        pass_on(from, to, self.way, move |record| calls.note_call(number, record))?;
+        pass_on(server, client, self.way, move |record| {
+            replies.note_reply(number, record)
+        })
     }
 
     fn note_call(&self, connection: u64, record: &[u8]) -> Option<Duration> {
         let mut state = self.state();
         state.counts.total += 1;
+        if let Some(count) = procedure(record).and_then(|number| state.counts.calls.get_mut(number)) {
+            *count += 1;
+        }
         if let Some((xid, cookie)) = listing(record) {
             state.counts.readdir += 1;
             state.counts.cookie_zero += u64::from(cookie == 0);
@@ -117,6 +144,7 @@ impl Relay {
     fn note_reply(&self, connection: u64, record: &[u8]) -> Option<Duration> {
         let xid = word(record, 0)?;
         let mut state = self.state();
+        state.counts.received += record.len() as u64 + 4;
         state.listings.remove(&(connection, xid))?;
         state.held += 1;
         let hold = state.hold.filter(|_| state.held.is_multiple_of(HOLD_EACH));
@@ -126,43 +154,101 @@ impl Relay {
     }
 }
 
+/// Where records are passed on to.
+#[derive(Clone)]
+struct Far {
+    to: Arc<Mutex<TcpStream>>,
+    /// What is on its way, by when it arrives, if that takes any time.
+    on_the_way: Option<mpsc::Sender<(Instant, Vec<u8>)>>,
+    way: Duration,
+}
+
+impl Far {
+    fn new(to: TcpStream, way: Duration) -> io::Result<Self> {
+        let to = Arc::new(Mutex::new(to));
+        if way.is_zero() {
+            let on_the_way = None;
+            return Ok(Self { to, on_the_way, way });
+        }
+        let (send, sent) = mpsc::channel::<(Instant, Vec<u8>)>();
+        let there = Arc::clone(&to);
+        std::thread::Builder::new()
+            .name("on the way".into())
+            .spawn(move || {
+                for (arrives, bytes) in sent {
+                    std::thread::sleep(arrives.saturating_duration_since(Instant::now()));
+                    if write(&there, &bytes).is_err() {
+                        break;
+                    }
+                }
+                end(&there);
+            })?;
+        let on_the_way = Some(send);
+        Ok(Self { to, on_the_way, way })
+    }
+
+    fn pass(&self, bytes: Vec<u8>) -> io::Result<()> {
+        match &self.on_the_way {
+            None => write(&self.to, &bytes),
+            Some(way) => way
+                .send((Instant::now() + self.way, bytes))
+                .map_err(|_| io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Passes it on when it was held for so long.
+    fn pass_late(&self, hold: Duration, bytes: Vec<u8>) -> io::Result<()> {
+        let far = self.clone();
+        let late = move || {
+            std::thread::sleep(hold);
+            // Whoever has gone meanwhile does not want it.
+            let _ = far.pass(bytes);
+        };
+        std::thread::Builder::new()
+            .name("held".into())
+            .spawn(late)
+            .map(drop)
+    }
+}
+
+fn write(to: &Mutex<TcpStream>, bytes: &[u8]) -> io::Result<()> {
+    to.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)
+}
+
+fn end(to: &Mutex<TcpStream>) {
+    // It may have ended already.
+    let _ = to
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .shutdown(Shutdown::Both);
+}
+
 /// Passes records on until either side ends, each once `note` has seen it and as late as that says.
 fn pass_on(
     mut from: TcpStream,
     to: TcpStream,
+    way: Duration,
     note: impl Fn(&[u8]) -> Option<Duration> + Send + 'static,
 ) -> io::Result<()> {
-    let to = Arc::new(Mutex::new(to));
-    let write = |to: &Mutex<TcpStream>, bytes: &[u8]| {
-        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
-        to.write_all(bytes)
-    };
+    let far = Far::new(to, way)?;
     std::thread::Builder::new()
         .name("relayed".into())
         .spawn(move || {
             while let Ok(bytes) = record(&mut from) {
                 let held = note(bytes.get(4..).unwrap_or_default());
                 let passed = match held {
-                    None => write(&to, &bytes),
-                    Some(hold) => {
-                        let to = Arc::clone(&to);
-                        let late = move || {
-                            std::thread::sleep(hold);
-                            // Whoever has gone meanwhile does not want it.
-                            let _ = write(&to, &bytes);
-                        };
-                        std::thread::Builder::new()
-                            .name("held".into())
-                            .spawn(late)
-                            .map(drop)
-                    }
+                    None => far.pass(bytes),
+                    Some(hold) => far.pass_late(hold, bytes),
                 };
                 if passed.is_err() {
                     break;
                 }
             }
-            let to = to.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+            if far.on_the_way.is_none() {
+                end(&far.to);
+            }
+            // What is still on its way arrives first.
+            let _ = from.shutdown(Shutdown::Both);
         })?;
     Ok(())
 }
@@ -189,11 +275,19 @@ fn record(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The xid and cookie of a call that lists a directory (RFC 5531, section 9; RFC 1813, sections 3.3.16 and 3.3.17).
+/// The procedure of a call of NFS (RFC 5531, section 9).
+fn procedure(record: &[u8]) -> Option<usize> {
+    if word(record, 4)? != 0 || word(record, 12)? != PROGRAM {
+        return None;
+    }
+    usize::try_from(word(record, 20)?).ok()
+}
+
+/// The xid and cookie of a call that lists a directory (RFC 1813, sections 3.3.16 and 3.3.17).
 fn listing(record: &[u8]) -> Option<(u32, u64)> {
-    let procedure = word(record, 20)?;
     let lists = [Procedure::Readdir.number(), Procedure::ReaddirPlus.number()];
-    if word(record, 4)? != 0 || word(record, 12)? != PROGRAM || !lists.contains(&procedure) {
+    let procedure = u32::try_from(procedure(record)?).ok()?;
+    if !lists.contains(&procedure) {
         return None;
     }
     let mut at = 24;

@@ -1,0 +1,252 @@
+//! What it costs to have directories answer for their names (`dirfill=auto`) where few of many names are wanted, or all of them once:
+//! exact counts of requests by a scripted clock, and the bytes of their results, beside `dirfill=off`.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::fmt::Write as _;
+use std::io::BufReader;
+use std::time::Duration;
+
+use curt_bench::library::{Kernel, Links, Mounted, World};
+use curt_bench::tree::Tree;
+use curt_client::plan::{Kind, SetAttributes, SetTime};
+use curt_client::{Behaviour, Caller, Client, Entry, Errno, InodeId, Listener, OpenFlags};
+use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
+use curt_server::ExportRules;
+use curt_trace::ProcedureCalls;
+use curt_vfs::MemoryOptions;
+
+const REQUEST: Duration = Duration::from_micros(200);
+const OPERATION: Duration = Duration::from_micros(20);
+
+/// Requests by procedure, and bytes of their results.
+type Cost = (ProcedureCalls, u64);
+
+fn world(lines: &str) -> World {
+    let tree = Tree::parse(BufReader::new(lines.as_bytes())).unwrap();
+    let options = MemoryOptions {
+        root_mode: 0o777,
+        ..MemoryOptions::default()
+    };
+    World::with_rules(&tree, ExportRules::default(), options).unwrap()
+}
+
+fn options(access: AccessMode, fill: FillMode) -> CacheOptions {
+    CacheOptions {
+        access,
+        fill,
+        users: Users::Many,
+        sloppy_open: Duration::from_secs(3),
+        ..CacheOptions::default()
+    }
+}
+
+fn me() -> Caller {
+    Caller::new(1000, 1000, &[])
+}
+
+/// What `run` costs on a mount of its own that has settled.
+fn cost(world: &World, cache: CacheOptions, run: impl FnOnce(&World, &Mounted)) -> Cost {
+    let behaviour = Behaviour {
+        cache,
+        ..Behaviour::default()
+    };
+    let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
+    world.clock().advance(Duration::from_secs(1));
+    let (requests, received) = (mounted.requests(), mounted.received());
+    run(world, &mounted);
+    mounted.run_delayed();
+    (mounted.requests().since(&requests), mounted.received() - received)
+}
+
+fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
+    sent.iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// Without and with, by the server's word on access and by mode bits; each has to stay within its bound. Gives the latter.
+#[track_caller]
+fn compare(world: &World, bound: impl Fn(&Cost, &Cost) -> bool, run: impl Fn(&World, &Mounted)) -> [Cost; 2] {
+    let [_, by_bits] = [AccessMode::Server, AccessMode::ModeBits].map(|access| {
+        let costs = [FillMode::Off, FillMode::Auto].map(|fill| cost(world, options(access, fill), &run));
+        let [off, auto] = &costs;
+        let text = format!(
+            "{access:?}: off {:?} {} bytes, auto {:?} {} bytes",
+            list(&off.0),
+            off.1,
+            list(&auto.0),
+            auto.1
+        );
+        println!("{text}");
+        assert!(bound(off, auto), "{text}");
+        costs
+    });
+    by_bits
+}
+
+/// At most 2 % more requests and 10 % more bytes.
+fn share(off: &Cost, auto: &Cost) -> bool {
+    auto.0.total() * 100 <= off.0.total() * 102 && auto.1 * 100 <= off.1 * 110
+}
+
+#[test]
+fn one_name_from_each_of_5000_directories_costs_hardly_more() {
+    const DIRECTORIES: u32 = 5000;
+    const NAMES: u32 = 200;
+    let mut lines = String::new();
+    for directory in 0..DIRECTORIES {
+        for name in 0..NAMES {
+            writeln!(lines, "f 0 d{directory:04}/f{name:03}").unwrap();
+        }
+    }
+    let [off, auto] = compare(&world(&lines), share, |world, mounted| {
+        let me = me();
+        let mut kernel = Kernel::new(&mounted.client, &me, &**world.clock());
+        for directory in 0..DIRECTORIES {
+            world.clock().advance(OPERATION);
+            let path = format!("d{directory:04}/f{:03}", NAMES / 2);
+            kernel.stat(path.as_bytes(), Links::Follow).unwrap();
+        }
+    });
+    assert_eq!(list(&off.0), [("LOOKUP", 10_000)]);
+    assert_eq!(list(&auto.0), [("LOOKUP", 5157), ("READDIRPLUS", 4)]);
+}
+
+#[test]
+fn one_name_from_a_directory_of_500000_costs_at_most_one_request_more() {
+    let mut lines = String::new();
+    for name in 0..500_000 {
+        writeln!(lines, "f 0 d/f{name:06}").unwrap();
+    }
+    let one_more = |off: &Cost, auto: &Cost| auto.0.total() <= off.0.total() + 1;
+    let [off, auto] = compare(&world(&lines), one_more, |world, mounted| {
+        let me = me();
+        let mut kernel = Kernel::new(&mounted.client, &me, &**world.clock());
+        kernel.stat(b"d/f250000", Links::Follow).unwrap();
+    });
+    assert_eq!(list(&off.0), [("LOOKUP", 2)]);
+    assert_eq!(list(&auto.0), [("LOOKUP", 2)]);
+}
+
+const FILES: u32 = 5000;
+const PER_DIRECTORY: u32 = 100;
+
+fn directory(number: u32) -> String {
+    format!("d{number:03}")
+}
+
+/// What tar -x does: a directory or file is made unless it is there, and given its times when it was written.
+fn extract(world: &World, mounted: &Mounted) {
+    let (client, me) = (&mounted.client, me());
+    let top = make_directory(client, client.root(), &top_name(mounted));
+    let set = SetAttributes {
+        mtime: SetTime::ServerTime,
+        ..SetAttributes::default()
+    };
+    let mut below = top;
+    for number in 0..FILES {
+        if number % PER_DIRECTORY == 0 {
+            below = make_directory(client, top, &directory(number / PER_DIRECTORY));
+        }
+        world.clock().advance(OPERATION);
+        let name = format!("f{number:05}");
+        let flags = OpenFlags {
+            write: true,
+            exclusive: true,
+            ..OpenFlags::default()
+        };
+        // The kernel looks a name up before it has it made.
+        assert!(is_missing(client, below, &name));
+        let (found, opened) = client.create(&me, below, name.as_bytes(), 0o644, flags).unwrap();
+        client.write(&me, &opened.file, 0, &[b'x'; 1024]).unwrap();
+        client.setattr(&me, found.id, &set).unwrap();
+        client.close(&me, &opened.file).unwrap();
+    }
+}
+
+/// Each mount has a directory of its own.
+fn top_name(mounted: &Mounted) -> String {
+    let mut count = 0;
+    while !is_missing(&mounted.client, mounted.client.root(), &format!("top{count}")) {
+        count += 1;
+    }
+    format!("top{count}")
+}
+
+fn is_missing(client: &Client, directory: InodeId, name: &str) -> bool {
+    match client.lookup(&me(), directory, name.as_bytes()).unwrap() {
+        Entry::Positive(_) => false,
+        Entry::Negative { .. } => true,
+    }
+}
+
+fn make_directory(client: &Client, parent: InodeId, name: &str) -> InodeId {
+    assert!(is_missing(client, parent, name));
+    client.mkdir(&me(), parent, name.as_bytes(), 0o755).unwrap().id
+}
+
+#[test]
+fn extracting_5000_files_costs_hardly_more() {
+    let world = world("");
+    let [off, auto] = compare(&world, share, extract);
+    let lookups = [off, auto].map(|(sent, _)| sent.value("LOOKUP"));
+    assert_eq!(
+        lookups,
+        [5053, 3],
+        "all names of a new directory are known to be missing"
+    );
+}
+
+/// What rm -r does: lists a directory, removes what is in it, and then the directory itself.
+fn remove(world: &World, client: &Client, parent: InodeId, name: &[u8]) {
+    let me = me();
+    let Ok(Entry::Positive(found)) = client.lookup(&me, parent, name) else {
+        panic!("{} is there", name.escape_ascii());
+    };
+    let open = client.opendir(&me, found.id).unwrap();
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    loop {
+        let before = cookie;
+        let listed = client.readdir(&me, &open, cookie, true, &mut |entry| {
+            cookie = entry.cookie;
+            if !matches!(entry.name, b"." | b"..") {
+                names.push((entry.name.to_vec(), entry.kind));
+            }
+            Listener::Took
+        });
+        assert_eq!(listed, Ok(()));
+        if cookie == before {
+            break;
+        }
+    }
+    for (below, kind) in names {
+        world.clock().advance(OPERATION);
+        // The kernel looks a name up before it has it removed.
+        match kind {
+            Some(Kind::Directory) => remove(world, client, found.id, &below),
+            _ => {
+                let Ok(Entry::Positive(_)) = client.lookup(&me, found.id, &below) else {
+                    panic!("{} was listed", below.escape_ascii());
+                };
+                client.unlink(&me, found.id, &below).unwrap();
+            }
+        }
+    }
+    drop(open);
+    assert_eq!(client.rmdir(&me, parent, name), Ok::<(), Errno>(()));
+}
+
+#[test]
+fn removing_5000_files_costs_hardly_more() {
+    let world = world("");
+    // Each mount removes one.
+    for _ in 0..4 {
+        cost(&world, options(AccessMode::ModeBits, FillMode::Off), extract);
+    }
+    world.clock().advance(Duration::from_secs(3600));
+    compare(&world, share, |world, mounted| {
+        let there = (0..4).map(|count| format!("top{count}"));
+        let mut there = there.filter(|name| !is_missing(&mounted.client, mounted.client.root(), name));
+        let name = there.next().unwrap();
+        remove(world, &mounted.client, mounted.client.root(), name.as_bytes());
+    });
+}

@@ -1,0 +1,99 @@
+//! The recorded workloads through the model of Linux's client, by a scripted clock: what a real kernel counted, within 5 %.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::time::Duration;
+
+use curt_bench::library::LinuxReplay;
+use curt_bench::trace::Operation;
+use curt_bench::workload::Workload;
+use curt_policy::linux::Options;
+use curt_policy::{CacheOptions, Interval};
+use curt_trace::ProcedureCalls;
+
+const REQUEST: Duration = Duration::from_micros(200);
+const VIEW_PAUSE: Duration = Duration::from_secs(1);
+const OPERATION_PAUSE: Duration = Duration::from_micros(20);
+/// As long as the kernel took, which is a process itself here: attributes expire meanwhile.
+const BUILD_LENGTH: Duration = Duration::from_secs(10);
+
+fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
+    let (tree, trace) = (workload.tree(), workload.trace());
+    let options = Options {
+        cache,
+        read_size: 1 << 20,
+        write_size: 1 << 20,
+        list_size: 1 << 20,
+    };
+    let mut linux = LinuxReplay::new((&trace, &tree), options, REQUEST);
+    let start = Duration::from_secs(1);
+    linux.advance_to(start);
+    let total = u32::try_from(trace.operations_count()).unwrap();
+    let mut done = 0;
+    for operation in trace.operations() {
+        match workload {
+            Workload::Page => match operation {
+                Operation::Page if done == 0 => {}
+                Operation::Page => linux.advance_to(linux.passed() + VIEW_PAUSE),
+                _ => {
+                    linux.advance_to(linux.passed() + OPERATION_PAUSE);
+                    done += 1;
+                }
+            },
+            Workload::Build => {
+                linux.advance_to(start + BUILD_LENGTH * done / total);
+                done += u32::try_from(operation.operations()).unwrap();
+            }
+        }
+        linux.perform(operation);
+    }
+    println!(
+        "{workload}: {} s {:?}",
+        linux.passed().as_secs_f64(),
+        linux.requests()
+    );
+    linux.requests()
+}
+
+fn nocto_and_ten_minutes() -> CacheOptions {
+    let ten_minutes = Interval {
+        min: Duration::from_secs(600),
+        max: Duration::from_secs(600),
+    };
+    CacheOptions {
+        files: ten_minutes,
+        directories: ten_minutes,
+        close_to_open: false,
+        ..CacheOptions::default()
+    }
+}
+
+/// Within 5 % of what the kernel counted.
+#[track_caller]
+fn near(sent: &ProcedureCalls, counted: u64) {
+    let total = sent.total();
+    assert!(
+        total.abs_diff(counted) * 20 <= counted,
+        "{total} for {counted}: {sent:?}"
+    );
+}
+
+#[test]
+fn page_by_default() {
+    near(&sent(Workload::Page, CacheOptions::default()), 9_487);
+}
+
+#[test]
+fn page_with_nocto_and_attributes_of_ten_minutes() {
+    near(&sent(Workload::Page, nocto_and_ten_minutes()), 3_930);
+}
+
+#[test]
+fn build_by_default() {
+    near(&sent(Workload::Build, CacheOptions::default()), 24_166);
+}
+
+#[test]
+fn build_with_nocto_and_attributes_of_ten_minutes() {
+    near(&sent(Workload::Build, nocto_and_ten_minutes()), 4_387);
+}

@@ -1,0 +1,227 @@
+//! One READ, and giving its bytes to a reader where they are received, without keeping them.
+//!
+//! Owns the decision whether one reply is all that a reader needs and nobody else waits for. It is taken on the thread that
+//! reads the connection, under the file's lock; the bytes are given away without it. Reads past all caches are here as well.
+
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use curt_rpc::{auth::Credential, client::Interrupt};
+use curt_trace::{ClientCounter, ClientCounters, events::Event, probe, scope};
+
+use super::{
+    DataError, DataOwner, DataPlane, OpenData,
+    file::FileState,
+    read::{Fetch, Fetched, Reading},
+    segment::Usage,
+    shared::ReadBytes,
+};
+use crate::plan::{
+    Asker, Attributes,
+    v3::{self, ReadTaker},
+};
+
+/// Where a reader wants its bytes.
+pub trait ReadTarget: Send + Sync {
+    /// Takes what was read: all `pieces`, one behind the other. Called once for a read that succeeds, perhaps on another thread,
+    /// which must not be kept waiting; a read that was interrupted may still be given its bytes.
+    fn put(&self, pieces: &[&[u8]]);
+}
+
+/// A READ whose bytes may go straight to where a reader wants them.
+pub(super) struct Straight {
+    pub(super) owner: Arc<dyn DataOwner>,
+    pub(super) fetch: Arc<Fetch>,
+    /// What the reader asked for; it begins where the READ does, and ends there or behind it.
+    pub(super) wanted: Range<u64>,
+    pub(super) target: Arc<dyn ReadTarget>,
+    pub(super) counters: Arc<ClientCounters>,
+    /// Set when the bytes are given away: how many, and whether the file ends behind them.
+    given: OnceLock<(usize, bool)>,
+}
+
+impl Straight {
+    /// How many bytes were given away, and whether the file ends behind them.
+    pub(super) fn given(&self) -> (usize, bool) {
+        self.given.get().copied().unwrap_or_default()
+    }
+
+    /// Whether bytes up to `until` are all that is needed, by the reader and by others.
+    fn is_enough(&self, state: &FileState, until: u64, end: bool) -> bool {
+        let whole = until >= self.wanted.end || (end && state.segments.unwritten_end() <= until);
+        let listed = state.fetches.iter().any(|other| Arc::ptr_eq(other, &self.fetch));
+        let alone = state
+            .segments
+            .next_known(self.wanted.start)
+            .is_none_or(|known| known >= self.wanted.end);
+        whole && listed && alone && !self.fetch.is_shared()
+    }
+
+    /// Takes the READ off the file's list if its bytes are to be given away here.
+    fn settle(&self, sent_at: Instant, until: u64, end: bool) -> bool {
+        let mut state = self.owner.data().core.lock();
+        if !self.is_enough(&state, until, end) {
+            return false;
+        }
+        state.fetches.retain(|other| !Arc::ptr_eq(other, &self.fetch));
+        let since = state.pages_since.get_or_insert(sent_at);
+        *since = sent_at.min(*since);
+        if end && state.resizes == self.fetch.resizes {
+            state.server_end = Some(until);
+        }
+        true
+    }
+}
+
+impl ReadTaker for Straight {
+    fn take(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool {
+        let until = self.fetch.range.start + bytes.len() as u64;
+        if self.fetch.is_private() {
+            if until < self.wanted.end && !end {
+                return false;
+            }
+            self.owner.absorb_read(about, sent_at);
+        } else {
+            // First: what the attributes say may void the READ.
+            self.owner.absorb_read(about, sent_at);
+            if !self.settle(sent_at, until, end) {
+                return false;
+            }
+        }
+        self.counters.add(ClientCounter::ReadBytes, bytes.len() as u64);
+        let _ = self.given.set((bytes.len(), end));
+        self.target.put(&[bytes]);
+        true
+    }
+}
+
+impl DataPlane {
+    /// Whether a READ brings all that a reader wants, and nothing that is to be kept here.
+    pub(super) fn may_go_straight(&self, reading: &Reading, fetch: &Fetch) -> bool {
+        let (wanted, range) = (&reading.range, &fetch.range);
+        let all = range.start == wanted.start && range.end <= wanted.end && reading.fetched.is_empty();
+        all && wanted.start >= self.options.keep_read
+    }
+
+    pub(super) fn straight(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Arc<Fetch>,
+        wanted: Range<u64>,
+        target: &Arc<dyn ReadTarget>,
+    ) -> Arc<Straight> {
+        Arc::new(Straight {
+            owner: Arc::clone(owner),
+            fetch: Arc::clone(fetch),
+            wanted,
+            target: Arc::clone(target),
+            counters: Arc::clone(&self.counters),
+            given: OnceLock::new(),
+        })
+    }
+
+    /// Reads past all caches; what was written here is with the server first.
+    pub(super) fn read_direct(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        range: Range<u64>,
+        interrupt: &Interrupt,
+        target: Option<&Arc<dyn ReadTarget>>,
+    ) -> Result<Option<ReadBytes>, DataError> {
+        self.settle(owner, interrupt)?;
+        let mut bytes = ReadBytes::default();
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(u64::from(self.options.read_size));
+            let fetch = Fetch::private(position..position + step);
+            let whole = fetch.range == range;
+            let straight = target
+                .filter(|_| whole)
+                .map(|target| self.straight(owner, &fetch, range.clone(), target));
+            let asker = (&open.credential, interrupt);
+            let Some(fetched) = self.read_once(owner, &fetch, asker, straight.as_ref())? else {
+                return Ok(None);
+            };
+            position = fetched.until();
+            bytes.push(fetched.bytes);
+            if fetched.end {
+                break;
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    pub(super) fn read_once(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Fetch,
+        asker: (&Arc<Credential>, &Interrupt),
+        straight: Option<&Arc<Straight>>,
+    ) -> Result<Option<Fetched>, DataError> {
+        let fileid = owner.fileid_for(Event::NfsInitiateRead);
+        probe!(NfsInitiateRead {
+            fileid,
+            offset: fetch.range.start,
+            count: fetch.range.end - fetch.range.start,
+            ahead: fetch.usage == Some(Usage::Ahead)
+        });
+        let read = self.read_untold(owner, fetch, asker, straight);
+        let brought = || match &read {
+            Ok(Some(fetched)) => (fetched.bytes.len(), fetched.end),
+            Ok(None) => straight.map_or((0, false), |straight| straight.given()),
+            Err(_) => (0, false),
+        };
+        probe!(NfsReadpageDone {
+            fileid,
+            offset: fetch.range.start,
+            res: brought().0,
+            eof: brought().1,
+            error: super::told(&read)
+        });
+        read
+    }
+
+    fn read_untold(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Fetch,
+        (credential, interrupt): (&Arc<Credential>, &Interrupt),
+        straight: Option<&Arc<Straight>>,
+    ) -> Result<Option<Fetched>, DataError> {
+        let range = &fetch.range;
+        let count = u32::try_from(range.end - range.start)
+            .unwrap_or(u32::MAX)
+            .min(self.options.read_size);
+        let asker = Asker {
+            credential,
+            interrupt,
+        };
+        let _about = scope::about(owner.number());
+        let (wire, handle) = (&self.wire, owner.handle());
+        let answer = match straight {
+            None => v3::read(wire, asker, &handle, range.start, count)?,
+            Some(by) => match v3::read_by(wire, asker, &handle, (range.start, count), by)? {
+                None => return Ok(None),
+                Some(answer) => answer,
+            },
+        };
+        owner.absorb_read(answer.about.as_ref(), answer.sent_at);
+        let data = answer.outcome.map_err(DataError::Status)?;
+        self.counters
+            .add(ClientCounter::ReadBytes, data.bytes.len() as u64);
+        if data.bytes.len() as u64 != u64::from(count) && !data.end {
+            self.counters.count(ClientCounter::ReadShort);
+        }
+        Ok(Some(Fetched {
+            offset: range.start,
+            bytes: data.bytes,
+            end: data.end,
+            sent_at: answer.sent_at,
+            resizes: fetch.resizes,
+        }))
+    }
+}

@@ -1,0 +1,94 @@
+//! What there is to say of an inode in a bit each, and which directory told of it.
+//!
+//! Owns the bits: they are beside the facts, for in them they would take eight bytes, of millions of inodes. They order nothing.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use super::Inode;
+
+/// It was used.
+const USED: u8 = 1;
+/// It was used since its attributes last came with those of others.
+const USED_SINCE: u8 = 2;
+/// The server said that the handle leads nowhere.
+const STALE: u8 = 4;
+/// The server and the mode bits disagreed: they do not judge access to this object any more.
+const BITS_DISPUTED: u8 = 8;
+
+/// What the use of an object is the first time of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It was never used before: until now somebody else's name brought it.
+    First,
+    /// It was not used since its attributes last came with those of others.
+    FirstSince,
+    /// Of nothing.
+    Again,
+}
+
+impl Inode {
+    /// It is used. What it is the first time of, if of anything.
+    pub(crate) fn becomes_used(&self) -> Use {
+        const ALL: u8 = USED | USED_SINCE;
+        if self.marks.load(Relaxed) & ALL == ALL {
+            return Use::Again;
+        }
+        match self.marks.fetch_or(ALL, Relaxed) & ALL {
+            0 => Use::First,
+            USED => Use::FirstSince,
+            _ => Use::Again,
+        }
+    }
+
+    /// It was found at `home`, and its attributes came with those of others there; whether it had been used since they last did.
+    pub(crate) fn came_with_others(&self, home: &Arc<Self>) -> bool {
+        self.found();
+        let mut facts = self.facts.lock();
+        let is_known = facts
+            .home
+            .as_ref()
+            .is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
+        let former = if is_known {
+            None
+        } else {
+            facts.home.replace(Arc::downgrade(home))
+        };
+        drop(facts);
+        drop(former);
+        self.marks.fetch_and(!USED_SINCE, Relaxed) & USED_SINCE != 0
+    }
+
+    /// Whether the server said that its handle leads nowhere.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.marks.load(Relaxed) & STALE != 0
+    }
+
+    /// The server said so.
+    pub(super) fn lose(&self) {
+        self.marks.fetch_or(STALE, Relaxed);
+    }
+
+    /// The server told of its handle again.
+    pub(crate) fn found(&self) {
+        self.marks.fetch_and(!STALE, Relaxed);
+    }
+
+    pub(super) fn bits_are_disputed(&self) -> bool {
+        self.marks.load(Relaxed) & BITS_DISPUTED != 0
+    }
+
+    pub(super) fn dispute_bits(&self) {
+        self.marks.fetch_or(BITS_DISPUTED, Relaxed);
+    }
+
+    /// The directory that told of it last together with others.
+    pub(crate) fn home(&self) -> Option<Arc<Self>> {
+        self.facts.lock().home.as_ref()?.upgrade()
+    }
+
+    /// It is not where it was any more.
+    pub(crate) fn left_home(&self) {
+        let former = self.facts.lock().home.take();
+        drop(former);
+    }
+}

@@ -1,0 +1,123 @@
+//! What is kept of a directory's names: found, kept, forgotten.
+//!
+//! Owns the one way in which a name gets into the DentryCache, and that `..` is kept with its directory. Whether something may be
+//! kept or served is policy's.
+
+use std::sync::Arc;
+
+use curt_policy::{Moment, NameLabel, ObjectKind, names::Learned};
+use curt_trace::ClientCounter;
+
+use crate::{
+    client::Client,
+    inode::{Inode, Kept as ByKind},
+    names::Kept,
+};
+
+impl Client {
+    /// What is kept of `name`, unless the server said that it leads to nothing any more.
+    pub(crate) fn kept(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
+        if name == b".." {
+            let facts = directory.facts();
+            let ByKind::Directory(kept) = &facts.kept else {
+                return None;
+            };
+            let (parent, label) = kept.parent.as_ref()?;
+            return Some(Kept {
+                child: Some(parent.upgrade()?),
+                label: *label,
+            });
+        }
+        let kept = self.names.find(directory.id(), name)?;
+        if kept.child.as_ref().is_some_and(|child| child.is_stale()) {
+            // The server said that this object is gone; its name may lead to another one by now.
+            self.count(ClientCounter::StaleRetry);
+            self.names.forget(directory.id(), name);
+            return None;
+        }
+        Some(kept)
+    }
+
+    /// Does what policy says about a name that was learned.
+    pub(crate) fn keep_learned(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        learned: Learned,
+    ) -> Option<NameLabel> {
+        let (label, former) = self.keep_name(directory, name, child, learned);
+        drop(former);
+        label
+    }
+
+    /// The same; gives what was kept before, too.
+    pub(crate) fn keep_name(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        learned: Learned,
+    ) -> (Option<NameLabel>, Option<Kept>) {
+        let label = match learned {
+            Learned::Positive(label) | Learned::Negative(label) => label,
+            Learned::Drop => return (None, self.forget_name(directory, name)),
+            Learned::Leave => return (None, None),
+        };
+        if name == b".." {
+            directory.facts().kept.directory().parent = child.map(|parent| (Arc::downgrade(parent), label));
+            return (Some(label), None);
+        }
+        if let Some(child) = child {
+            self.learn_parent(directory, child, label.sent_at);
+        }
+        let kept = Kept {
+            child: child.map(Arc::clone),
+            label,
+        };
+        (Some(label), self.names.keep(directory.id(), name, kept))
+    }
+
+    /// Forgets what is kept of `name`.
+    pub(crate) fn forget_name(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
+        if name == b".." {
+            if let ByKind::Directory(kept) = &mut directory.facts().kept {
+                kept.parent = None;
+            }
+            return None;
+        }
+        self.names.forget(directory.id(), name)
+    }
+
+    /// A directory that was found below `directory` leads back to it by `..`.
+    fn learn_parent(&self, directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
+        if Arc::ptr_eq(directory, child) || Arc::ptr_eq(child, &self.root) {
+            return;
+        }
+        let mut facts = child.facts();
+        let is_directory = facts
+            .state
+            .facts()
+            .is_some_and(|known| known.kind == ObjectKind::Directory);
+        if let (true, Some(epoch)) = (is_directory, facts.contents()) {
+            let label = NameLabel { epoch, sent_at };
+            facts.kept.directory().parent = Some((Arc::downgrade(directory), label));
+        }
+    }
+
+    /// A name that was missing under the very stamp under which it is there: the server's clock is coarser than believed.
+    pub(crate) fn note_false_negative(
+        &self,
+        directory: &Inode,
+        former: Option<&Kept>,
+        label: Option<NameLabel>,
+    ) {
+        let was_missing = former
+            .filter(|kept| kept.child.is_none())
+            .map(|kept| kept.label.epoch);
+        if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
+            self.count(ClientCounter::NegFalse);
+            self.core.proven_coarse(directory.fsid().unwrap_or(0));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a reply with attributes teaches of single names and objects, whatever it proves of the directory as a whole.
+//!
+//! Owns the distrust: a name is learned only with a handle and attributes that fit together and belong to the directory's own file
+//! system. Must not know why the reply was asked for.
+
+use std::sync::Arc;
+
+use curt_policy::{Moment, NameLabel, names::Learned as Said};
+use curt_trace::ClientCounter;
+
+use super::fetch::Fetched;
+use crate::{client::Client, inode::Inode, names::Kept, plan::ListedName};
+
+/// What is to be counted while names are learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Count {
+    Nothing,
+    /// Objects in use whose attributes had expired.
+    Expired,
+}
+
+/// One reply, and what it is learned under.
+#[derive(Clone, Copy)]
+struct Reply<'a> {
+    directory: &'a Arc<Inode>,
+    fsid: Option<u64>,
+    label: Option<NameLabel>,
+    sent_at: Moment,
+    count: Count,
+}
+
+impl Client {
+    /// Learns the names and attributes that READDIRPLUS brought; how many objects had been in use whose attributes had expired, if
+    /// that is to be counted.
+    pub(super) fn prime(&self, directory: &Arc<Inode>, fetched: &Fetched, count: Count) -> u32 {
+        let reply = Reply {
+            directory,
+            fsid: directory.fsid(),
+            label: fetched.label(),
+            sent_at: fetched.sent_at,
+            count,
+        };
+        // Attributes are those of a handle, and good whatever becomes of its name; only refreshing is after them.
+        if reply.label.is_none() && count == Count::Nothing {
+            return 0;
+        }
+        let (mut primed, mut expired) = (0, 0);
+        for listed in &fetched.page.names {
+            let Some((child, was_expired)) = self.prime_object(&reply, listed) else {
+                continue;
+            };
+            expired += u32::from(was_expired);
+            if let Some(label) = reply.label {
+                primed += u64::from(self.prime_name(directory, listed, &child, label));
+            }
+        }
+        self.core.counters.add(ClientCounter::NamesPrimed, primed);
+        expired
+    }
+
+    /// Takes in what is said of the object that a name leads to; whether its attributes had expired while it was in use.
+    fn prime_object(&self, reply: &Reply<'_>, listed: &ListedName) -> Option<(Arc<Inode>, bool)> {
+        let (handle, attributes) = (listed.handle.as_ref()?, listed.attributes.as_ref()?);
+        // What is mounted there is not what the directory's file system has there; and no server means another object than the
+        // entry's own.
+        let is_own = Some(attributes.fsid) == reply.fsid && attributes.fileid == listed.fileid;
+        if matches!(&*listed.name, b"." | b"..") || !is_own {
+            return None;
+        }
+        let child = self.core.registry.inode(&self.core, handle);
+        let number = self.core.numbering.number(attributes.fsid, attributes.fileid);
+        if child.attributes().is_some_and(|known| known.fileid != number) {
+            return None;
+        }
+        let was_expired = reply.count == Count::Expired && self.is_due(&child);
+        let _ = child.absorb(attributes, reply.sent_at);
+        let was_used = child.came_with_others(reply.directory);
+        Some((child, was_expired && was_used))
+    }
+
+    /// Keeps that a name leads to `child`; false if the same reply says that it leads elsewhere, too: LOOKUP will tell.
+    fn prime_name(
+        &self,
+        directory: &Arc<Inode>,
+        listed: &ListedName,
+        child: &Arc<Inode>,
+        label: NameLabel,
+    ) -> bool {
+        let former = self
+            .keep_name(directory, &listed.name, Some(child), Said::Positive(label))
+            .1;
+        let is_other = |kept: &Kept| {
+            let other = kept.child.as_ref().filter(|other| !Arc::ptr_eq(other, child));
+            kept.label == label && other.is_some()
+        };
+        if former.as_ref().is_some_and(is_other) {
+            let dropped = self.forget_name(directory, &listed.name);
+            drop(dropped);
+            return false;
+        }
+        true
+    }
+}

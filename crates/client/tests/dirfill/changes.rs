@@ -1,0 +1,114 @@
+//! Other clients that change a directory before, between, during and after the replies of a pass, and what is asked again then.
+
+use curt_client::{InodeId, OpenFlags};
+
+use crate::{
+    server::Lie,
+    tree::{ROOT, Tree},
+    world::{World, me},
+};
+
+const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+
+fn one_directory(tree: &mut Tree) {
+    let directory = tree.directory(ROOT, "one");
+    for name in NAMES {
+        tree.file(directory, name);
+    }
+}
+
+fn world() -> (World, InodeId, u64) {
+    let world = World::new(Lie::None, one_directory);
+    let found = world.lookup(world.client.root(), "one").unwrap();
+    world.sent();
+    let number = found.attributes.fileid;
+    (world, found.id, number)
+}
+
+type Change = fn(&mut Tree, u64);
+
+/// Everything that can happen to names on both sides of where a pass is.
+const CHANGES: [(&str, Change); 8] = [
+    ("create", |tree, directory| {
+        tree.file(directory, "new");
+    }),
+    ("remove what was told", |tree, directory| {
+        tree.remove(directory, "a")
+    }),
+    ("remove what is to come", |tree, directory| {
+        tree.remove(directory, "j")
+    }),
+    ("rename what was told", |tree, directory| {
+        tree.rename(directory, "b", "new")
+    }),
+    ("rename what is to come", |tree, directory| {
+        tree.rename(directory, "i", "new")
+    }),
+    ("replace what was told", |tree, directory| {
+        tree.file(directory, "c");
+    }),
+    ("replace what is to come", |tree, directory| {
+        tree.file(directory, "h");
+    }),
+    ("rename over", |tree, directory| tree.rename(directory, "j", "a")),
+];
+
+const ALL: [&str; 13] = [
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "new", "missing", "absent",
+];
+
+/// Once any reply has told of the directory's new state, nothing of the old one is answered.
+#[test]
+fn a_directory_that_changes_during_a_pass_is_known_as_it_is_afterwards() {
+    for (what, change) in CHANGES {
+        for number in 0..4 {
+            for names_max in [3, 4, 100] {
+                let (world, id, directory) = world();
+                world.names_max(names_max);
+                world.before_listing(number, move |tree| change(tree, directory));
+                // One after the other: each asks for what it needs.
+                for name in ALL {
+                    let told = world.id(id, name);
+                    let is = world.happens(|tree| tree.find(directory, name.as_bytes()));
+                    assert!(
+                        told == is || !world.is_told(directory),
+                        "{what} before reply {number}, {names_max} names each: {name} is {told:?}, not {is:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_after_the_pass_is_seen_when_the_directorys_attributes_are_asked_for() {
+    for (what, change) in CHANGES {
+        let (world, id, number) = world();
+        assert_eq!(world.look(id, number, &ALL), "LOOKUP 1 READDIRPLUS 1", "{what}");
+        world.happens(|tree| change(tree, number));
+        // Nobody knows yet.
+        assert_eq!(world.id(id, "missing"), None);
+        assert_eq!(world.sent(), "");
+        world.client.getattr(&me(), id).unwrap();
+        world.seconds(61);
+        for name in ALL {
+            let wanted = world.happens(|tree| tree.find(number, name.as_bytes()));
+            assert_eq!(world.id(id, name), wanted, "{what}: {name}");
+        }
+    }
+}
+
+#[test]
+fn an_open_asks_about_its_file_although_the_directory_was_just_asked() {
+    let (world, id, number) = world();
+    assert_eq!(world.look(id, number, &NAMES), "LOOKUP 1 READDIRPLUS 1");
+    for name in NAMES {
+        let found = world.lookup(id, name).unwrap();
+        world.happens(|tree| tree.write(found.attributes.fileid, 4711));
+        let opened = world.client.open(&me(), found.id, OpenFlags::reading()).unwrap();
+        let size = world.client.last_attributes(found.id).unwrap().attributes.size;
+        assert_eq!(size, 4711, "{name}");
+        world.client.close(&me(), &opened.file).unwrap();
+    }
+    assert_eq!(world.sent(), "GETATTR 10");
+}

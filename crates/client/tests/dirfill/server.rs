@@ -1,0 +1,297 @@
+//! A server that is a function: what it serves is a [`Tree`], what it says of it is a lie if a test wants it to be.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
+
+use curt_proto::nfs3::{Procedure, Status};
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use parking_lot::Mutex;
+
+use crate::{
+    tree::{Named, ROOT, Tree},
+    world::Ticking,
+};
+
+/// Seconds since 1970 when a world begins; odd, so that no step looks coarser than it is.
+const BEGIN: u64 = 1_700_000_001;
+
+/// What is wrong with the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lie {
+    #[default]
+    None,
+    /// It refuses READDIRPLUS with this.
+    RefusesPlus(Status),
+    /// This name, or with none all of them, come without attributes.
+    NoAttributes(Option<&'static str>),
+    /// ... without handles.
+    NoHandles(Option<&'static str>),
+    /// Listings come without the directory's attributes.
+    NoDirectoryAttributes,
+    /// This name is told twice in a listing, first or last with the handle and attributes of the other.
+    Doubled(&'static str, &'static str, At),
+    /// `.` and `..` come with the handle and attributes of this name.
+    Dots(&'static str),
+    /// Listings never end: behind the last name come others.
+    Endless,
+    /// ... behind the last name comes nothing, not even the end.
+    Mute,
+    /// One name of a listing is this.
+    Name(&'static [u8]),
+    /// Each reply of a listing has another verifier, and no cookie is good afterwards.
+    NewVerifiers,
+    /// Names in a listing come with the attributes of others.
+    OthersAttributes,
+    /// It knows no READDIRPLUS.
+    NoPlus,
+    /// Names that differ in case alone are the same.
+    IgnoresCase,
+    /// This name is there, and not listed.
+    Unlisted(&'static str),
+}
+
+/// Where in a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    First,
+    Last,
+}
+
+/// What happens to the tree before the how-many-th reply of a listing.
+type Event = (usize, Box<dyn FnOnce(&mut Tree) + Send>);
+
+pub(crate) struct State {
+    pub(crate) tree: Tree,
+    pub(crate) lie: Lie,
+    /// Names in a reply at most.
+    pub(crate) names_max: usize,
+    pub(crate) asked: BTreeMap<u32, u64>,
+    /// Of each object, the newest state that a reply told of.
+    pub(crate) told: RefCell<BTreeMap<u64, Duration>>,
+    /// Listings asked for since the events were set.
+    pub(crate) listings: usize,
+    pub(crate) events: Vec<Event>,
+}
+
+/// The server, and the time.
+pub(crate) struct Server {
+    pub(crate) state: Mutex<State>,
+    pub(crate) clock: Arc<Ticking>,
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn opaque(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend(u32::try_from(bytes.len()).unwrap().to_be_bytes());
+    out.extend(bytes);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+impl State {
+    fn fattr(&self, id: u64) -> Vec<u8> {
+        let node = &self.tree.nodes[&id];
+        let mut told = self.told.borrow_mut();
+        let newest = told.entry(id).or_default();
+        *newest = node.changed.max(*newest);
+        let is_directory = node.names.is_some();
+        let mut out = words(&[if is_directory { 2 } else { 1 }, node.mode, 1, 1000, 1000]);
+        for value in [node.size, 4096, 0, node.fsid, id] {
+            out.extend(value.to_be_bytes());
+        }
+        let seconds = u32::try_from(BEGIN + node.changed.as_secs()).unwrap();
+        let changed = [seconds, node.changed.subsec_nanos()];
+        out.extend(words(&[
+            changed[0], changed[1], changed[0], changed[1], changed[0], changed[1],
+        ]));
+        out
+    }
+
+    /// Attributes that may be left out.
+    fn post(&self, id: u64) -> Vec<u8> {
+        match self.tree.nodes.contains_key(&id) {
+            true => [words(&[1]), self.fattr(id)].concat(),
+            false => words(&[0]),
+        }
+    }
+
+    fn refused(&self, status: Status, id: u64) -> Vec<u8> {
+        [words(&[status.number()]), self.post(id)].concat()
+    }
+
+    fn getattr(&self, id: u64) -> Vec<u8> {
+        match self.tree.nodes.contains_key(&id) {
+            true => [words(&[0]), self.fattr(id)].concat(),
+            false => words(&[Status::Stale.number()]),
+        }
+    }
+
+    fn lookup(&self, directory: u64, name: &[u8]) -> Vec<u8> {
+        if !self.tree.nodes.contains_key(&directory) {
+            return self.refused(Status::Stale, directory);
+        }
+        let found = match name {
+            b".." => Some(self.tree.nodes[&directory].parent),
+            _ if self.lie == Lie::IgnoresCase => {
+                let mut names = self.tree.names(directory).iter();
+                let found = names.find(|named| named.name.eq_ignore_ascii_case(name));
+                found.map(|named| named.id)
+            }
+            _ => self.tree.find(directory, name),
+        };
+        let Some(id) = found else {
+            return self.refused(Status::Noent, directory);
+        };
+        let mut out = words(&[0]);
+        opaque(&id.to_be_bytes(), &mut out);
+        [out, self.post(id), self.post(directory)].concat()
+    }
+
+    fn list(&mut self, directory: u64, cookie: u64, (count, plus): (usize, bool)) -> Vec<u8> {
+        let number = self.listings;
+        self.listings += 1;
+        while let Some(at) = self.events.iter().position(|(before, _)| *before == number) {
+            let (_, event) = self.events.swap_remove(at);
+            event(&mut self.tree);
+        }
+        if !self.tree.nodes.contains_key(&directory) {
+            return words(&[Status::Stale.number(), 0]);
+        }
+        match self.lie {
+            Lie::RefusesPlus(status) if plus => return self.refused(status, directory),
+            Lie::NewVerifiers if cookie != 0 => return self.refused(Status::BadCookie, directory),
+            _ => {}
+        }
+        let about = match self.lie {
+            Lie::NoDirectoryAttributes => words(&[0]),
+            _ => self.post(directory),
+        };
+        let verifier = if self.lie == Lie::NewVerifiers {
+            number as u64 + 1
+        } else {
+            0
+        };
+        let head = [words(&[0]), about, verifier.to_be_bytes().to_vec()].concat();
+        let (mut entries, mut told) = (Vec::new(), 0);
+        let all = self.listed(directory);
+        let mut rest = all.iter().filter(|named| named.cookie > cookie).peekable();
+        while let Some(named) = rest.peek() {
+            let entry = self.entry(named, plus);
+            if told == self.names_max || head.len() + entries.len() + entry.len() + 8 > count {
+                break;
+            }
+            entries.extend(entry);
+            told += 1;
+            rest.next();
+        }
+        let is_end = rest.peek().is_none() && !matches!(self.lie, Lie::Endless | Lie::Mute);
+        [head, entries, words(&[0, u32::from(is_end)])].concat()
+    }
+
+    /// What a listing tells, in order.
+    fn listed(&self, directory: u64) -> Vec<Named> {
+        let mut all = self.tree.names(directory).to_vec();
+        match self.lie {
+            Lie::Unlisted(name) => all.retain(|named| named.name != name.as_bytes()),
+            Lie::Doubled(name, other, at) => {
+                let id = self.tree.find(directory, other.as_bytes()).unwrap();
+                let name = name.as_bytes().to_vec();
+                match at {
+                    At::First => all.insert(0, Named { name, id, cookie: 3 }),
+                    At::Last => all.push(Named {
+                        name,
+                        id,
+                        cookie: 1 << 40,
+                    }),
+                }
+            }
+            Lie::Dots(whose) => {
+                let id = self.tree.find(directory, whose.as_bytes()).unwrap();
+                for (cookie, name) in [(1, "."), (2, "..")] {
+                    all.insert(
+                        0,
+                        Named {
+                            name: name.into(),
+                            id,
+                            cookie,
+                        },
+                    );
+                }
+                all.sort_by_key(|named| named.cookie);
+            }
+            Lie::Name(name) => all[1].name = name.to_vec(),
+            Lie::Endless => {
+                let last = all.last().unwrap().clone();
+                all.extend((1..100_000).map(|more| Named {
+                    name: format!("more{more}").into(),
+                    cookie: (1 << 40) + more,
+                    ..last.clone()
+                }));
+            }
+            _ => {}
+        }
+        all
+    }
+
+    fn entry(&self, named: &Named, plus: bool) -> Vec<u8> {
+        let mut out = words(&[1]);
+        out.extend(named.id.to_be_bytes());
+        opaque(&named.name, &mut out);
+        out.extend(named.cookie.to_be_bytes());
+        if !plus {
+            return out;
+        }
+        let is_left_out = |name: Option<&str>| name.is_none_or(|name| name.as_bytes() == named.name);
+        out.extend(match self.lie {
+            Lie::NoAttributes(name) if is_left_out(name) => words(&[0]),
+            Lie::OthersAttributes => self.post(ROOT),
+            _ => self.post(named.id),
+        });
+        match self.lie {
+            Lie::NoHandles(name) if is_left_out(name) => out.extend(words(&[0])),
+            _ => {
+                out.extend(words(&[1]));
+                opaque(&named.id.to_be_bytes(), &mut out);
+            }
+        }
+        out
+    }
+}
+
+impl Transport for Server {
+    fn call(&self, request: &Request<'_>, _: &Interrupt) -> Result<Reply, CallError> {
+        let mut arguments = Vec::new();
+        curt_xdr::Encode::encode(request.arguments, &mut arguments);
+        let id = word(&arguments, 4);
+        self.clock.pass(Duration::from_micros(100));
+        let mut state = self.state.lock();
+        state.tree.now = self.clock.passed();
+        *state.asked.entry(request.procedure).or_default() += 1;
+        let count = || u32::from_be_bytes(arguments[arguments.len() - 4..].try_into().unwrap()) as usize;
+        let name = || {
+            let length = u32::from_be_bytes(arguments[12..16].try_into().unwrap()) as usize;
+            &arguments[16..16 + length]
+        };
+        let results = match Procedure::from_number(request.procedure).unwrap() {
+            Procedure::Getattr => state.getattr(id),
+            Procedure::Access => [words(&[0]), state.post(id), words(&[0x1f])].concat(),
+            Procedure::Lookup => state.lookup(id, name()),
+            Procedure::Readdir => state.list(id, word(&arguments, 12), (count(), false)),
+            Procedure::ReaddirPlus if state.lie == Lie::NoPlus => {
+                return Err(CallError::ProcedureUnavailable);
+            }
+            Procedure::ReaddirPlus => state.list(id, word(&arguments, 12), (count(), true)),
+            other => panic!("{other:?} is not asked"),
+        };
+        drop(state);
+        self.clock.pass(Duration::from_micros(100));
+        if results.len() > request.results_max {
+            return Err(CallError::Malformed(curt_xdr::DecodeError::Short));
+        }
+        Ok(Reply::from_results(results))
+    }
+}

@@ -1,0 +1,239 @@
+//! A scripted server, one client of it, and a clock that both look at.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use curt_client::{
+    Background, Behaviour, Caller, Client, Clock, Entry, Environment, Errno, Found, InodeId, Listener,
+    MountedRoot, Task,
+    caller::Security,
+    plan::{PathLimits, ServerLimits, Wire},
+};
+use curt_policy::{AccessMode, CacheOptions, FillMode};
+use curt_proto::nfs3::FileHandle;
+use curt_rpc::client::{Interrupt, Transport};
+use curt_trace::ClientCounter;
+use parking_lot::Mutex;
+
+use crate::{
+    server::{Lie, Server, State},
+    tree::{ROOT, Tree},
+};
+
+/// Bytes of the largest reply.
+const REPLY_MAX: u32 = 1 << 20;
+
+/// The clock of both sides: each look at it takes a microsecond.
+#[derive(Debug)]
+pub(crate) struct Ticking {
+    start: Instant,
+    passed: AtomicU64,
+}
+
+impl Ticking {
+    pub(crate) fn pass(&self, duration: Duration) {
+        self.passed
+            .fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
+    }
+
+    pub(crate) fn passed(&self) -> Duration {
+        Duration::from_nanos(self.passed.load(Relaxed))
+    }
+}
+
+impl Clock for Ticking {
+    fn now(&self) -> Instant {
+        self.pass(Duration::from_micros(1));
+        self.start + self.passed()
+    }
+
+    fn pause(&self, duration: Duration, _: &Interrupt) {
+        self.pass(duration);
+    }
+}
+
+#[derive(Debug)]
+struct Inline;
+
+impl Background for Inline {
+    fn spawn(&self, task: Task) {
+        task();
+    }
+
+    fn spawn_after(&self, _: Duration, _: Task) {}
+}
+
+/// A server and one client of it.
+pub(crate) struct World {
+    pub(crate) server: Arc<Server>,
+    pub(crate) client: Client,
+}
+
+/// What mounts have in these tests unless they say otherwise: mode bits decide, so that ACCESS counts for nothing.
+pub(crate) fn options() -> CacheOptions {
+    CacheOptions {
+        access: AccessMode::ModeBits,
+        fill: FillMode::Auto,
+        ..CacheOptions::default()
+    }
+}
+
+pub(crate) fn me() -> Caller {
+    Caller::new(1000, 1000, &[])
+}
+
+impl World {
+    /// A server that lies like this about a tree that is an hour old, and a client of it that has been there for a second.
+    pub(crate) fn new(lie: Lie, make: impl FnOnce(&mut Tree)) -> Self {
+        Self::with(lie, options(), PathLimits::default(), make)
+    }
+
+    pub(crate) fn with(
+        lie: Lie,
+        cache: CacheOptions,
+        path_limits: PathLimits,
+        make: impl FnOnce(&mut Tree),
+    ) -> Self {
+        let clock = Arc::new(Ticking {
+            start: Instant::now(),
+            passed: AtomicU64::new(123_456_789),
+        });
+        let mut tree = Tree::new();
+        tree.now = clock.passed();
+        make(&mut tree);
+        clock.pass(Duration::from_secs(3600));
+        let server = Arc::new(Server {
+            state: Mutex::new(State {
+                tree,
+                lie,
+                names_max: usize::MAX,
+                asked: BTreeMap::new(),
+                told: RefCell::default(),
+                listings: 0,
+                events: Vec::new(),
+            }),
+            clock: Arc::clone(&clock),
+        });
+        let transport: Arc<dyn Transport> = server.clone();
+        let clock: Arc<dyn Clock> = clock;
+        let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
+        let root = MountedRoot {
+            handle: FileHandle::new(&ROOT.to_be_bytes()).unwrap(),
+            limits: ServerLimits {
+                read_max: REPLY_MAX,
+                ..ServerLimits::default()
+            },
+            path_limits,
+        };
+        let environment = Environment {
+            clock,
+            background: Arc::new(Inline),
+            observer: None,
+        };
+        let behaviour = Behaviour {
+            cache,
+            ..Behaviour::default()
+        };
+        let client = Client::new(&root, wire, Security::sys(), &behaviour, &environment).unwrap();
+        let world = Self { server, client };
+        world.client.getattr(&me(), world.client.root()).unwrap();
+        world.seconds(1);
+        world.sent();
+        world
+    }
+
+    pub(crate) fn seconds(&self, seconds: u64) {
+        self.server.clock.pass(Duration::from_secs(seconds));
+    }
+
+    /// Listings tell so many names a reply.
+    pub(crate) fn names_max(&self, names_max: usize) {
+        self.server.state.lock().names_max = names_max;
+    }
+
+    /// Something happens at the server now.
+    pub(crate) fn happens<T>(&self, what: impl FnOnce(&mut Tree) -> T) -> T {
+        let mut state = self.server.state.lock();
+        state.tree.now = self.server.clock.passed();
+        what(&mut state.tree)
+    }
+
+    /// Something happens before the how-many-th listing from now on, 0 the next, is answered.
+    pub(crate) fn before_listing(&self, number: usize, what: impl FnOnce(&mut Tree) + Send + 'static) {
+        let mut state = self.server.state.lock();
+        state.listings = 0;
+        state.events.push((number, Box::new(what)));
+    }
+
+    /// What was sent since this was last asked, as "LOOKUP 2 READDIRPLUS 1".
+    pub(crate) fn sent(&self) -> String {
+        let asked = std::mem::take(&mut self.server.state.lock().asked);
+        let words: Vec<String> = asked
+            .iter()
+            .map(|(number, count)| format!("{} {count}", curt_trace::PROCEDURES[*number as usize]))
+            .collect();
+        words.join(" ")
+    }
+
+    pub(crate) fn lookup(&self, directory: InodeId, name: &str) -> Result<Found, Errno> {
+        match self.client.lookup(&me(), directory, name.as_bytes())? {
+            Entry::Positive(found) => Ok(found),
+            Entry::Negative { .. } => Err(Errno::NOENT),
+        }
+    }
+
+    /// The server's number of what a name leads to; `None`: it is missing.
+    pub(crate) fn id(&self, directory: InodeId, name: &str) -> Option<u64> {
+        match self.lookup(directory, name) {
+            Ok(found) => Some(found.attributes.fileid),
+            Err(Errno::NOENT) => None,
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+
+    /// What was sent to look these names up, each of which has to lead where the tree says.
+    #[track_caller]
+    pub(crate) fn look(&self, directory: InodeId, number: u64, names: &[&str]) -> String {
+        self.sent();
+        for name in names {
+            let wanted = self.happens(|tree| tree.find(number, name.as_bytes()));
+            assert_eq!(self.id(directory, name), wanted, "{name}");
+        }
+        self.sent()
+    }
+
+    /// Whether a reply told of the directory as it is now.
+    pub(crate) fn is_told(&self, number: u64) -> bool {
+        let state = self.server.state.lock();
+        let told = state.told.borrow();
+        told.get(&number) >= Some(&state.tree.nodes[&number].changed)
+    }
+
+    /// Lists all names, as `ls` does.
+    pub(crate) fn list(&self, directory: InodeId) -> Result<Vec<String>, Errno> {
+        let open = self.client.opendir(&me(), directory)?;
+        let (mut names, mut cookie) = (Vec::new(), 0);
+        loop {
+            let before = cookie;
+            self.client.readdir(&me(), &open, cookie, true, &mut |entry| {
+                cookie = entry.cookie;
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                Listener::Took
+            })?;
+            if cookie == before {
+                return Ok(names);
+            }
+        }
+    }
+
+    pub(crate) fn counter(&self, counter: ClientCounter) -> u64 {
+        self.client.counters().events.value(counter)
+    }
+}

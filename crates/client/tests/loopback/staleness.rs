@@ -1,0 +1,496 @@
+//! How old an answer may be: random histories of two clients, the other one acting before, between and during this one's requests.
+//! Every answer has to have been true within the time that the options allow, and directories that answer for their names
+//! (`dirfill=auto`) are held to the same as those that do not.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use curt_client::{Behaviour, InodeId, OpenFlags, RenameMode};
+use curt_policy::{CacheOptions, FillMode, Interval, LookupCache, RacyGuard};
+use curt_proto::nfs3;
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_trace::ClientCounter;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    pairs::Dice,
+    world::{Mounted, Scripted, World, root},
+};
+
+/// Names that come and go in each directory.
+const NAMES: u64 = 6;
+
+/// Names that stay, in each: the second directory takes several replies.
+const FILLERS: [u32; 2] = [10, 300];
+
+/// For how long names are believed that were learned while the directory's times were young: two steps of the server's clock.
+const GUARD: Duration = Duration::from_millis(21);
+
+/// For how long attributes are believed.
+const FILES: Duration = Duration::from_secs(1);
+const DIRECTORIES: Duration = Duration::from_secs(2);
+
+/// What something was, from when on: it began within this interval.
+type Past<T> = Vec<(T, (Duration, Duration))>;
+
+/// All that ever was true.
+#[derive(Default)]
+struct History {
+    /// By directory and name: the file's number; `None`: it is missing.
+    names: BTreeMap<(usize, u64), Past<Option<u64>>>,
+    /// By file: its size.
+    sizes: BTreeMap<u64, Past<u64>>,
+    /// Of a name, the states before this one were followed by a change of this client's own.
+    floors: BTreeMap<(usize, u64), usize>,
+}
+
+/// Whether `told` was true at some moment from `from` to `to`, in a state from the `floor`-th on.
+fn was<T: PartialEq>(past: &Past<T>, floor: usize, told: &T, (from, to): (Duration, Duration)) -> bool {
+    (floor..past.len()).any(|index| {
+        let (value, (began, _)) = &past[index];
+        let ended = past.get(index + 1).map(|(_, (_, ended))| *ended);
+        value == told && *began <= to && ended.is_none_or(|ended| ended >= from)
+    })
+}
+
+fn name(number: u64) -> String {
+    format!("name{number}")
+}
+
+/// The other client.
+struct Stranger {
+    mounted: Mounted,
+    directories: Vec<InodeId>,
+    clock: Arc<Scripted>,
+    dice: Dice,
+    history: History,
+    serial: u64,
+}
+
+impl Stranger {
+    fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    fn size(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    fn now(&self, key: (usize, u64)) -> Option<u64> {
+        self.history
+            .names
+            .get(&key)
+            .and_then(|past| past.last())
+            .and_then(|(file, _)| *file)
+    }
+
+    fn note(&mut self, key: (usize, u64), file: Option<u64>, since: Duration) {
+        let interval = (since, self.passed());
+        self.history.names.entry(key).or_default().push((file, interval));
+    }
+
+    fn note_size(&mut self, file: u64, size: u64, since: Duration) {
+        let interval = (since, self.passed());
+        self.history.sizes.entry(file).or_default().push((size, interval));
+    }
+
+    /// Does something to one of the names.
+    fn act(&mut self) {
+        let at = usize::from(self.dice.below(2) == 1);
+        let (first, second) = (self.dice.below(NAMES), self.dice.below(NAMES));
+        let (key, other) = ((at, first), (at, second));
+        let (directory, since) = (self.directories[at], self.passed());
+        match (self.now(key), self.dice.below(4)) {
+            (None, _) => {
+                let made = self
+                    .mounted
+                    .client
+                    .make_file(&root(), directory, name(first).as_bytes(), 0o666)
+                    .unwrap();
+                self.note_size(made.attributes.fileid, 0, since);
+                self.note(key, Some(made.attributes.fileid), since);
+            }
+            (Some(_), 0) => {
+                self.mounted
+                    .client
+                    .unlink(&root(), directory, name(first).as_bytes())
+                    .unwrap();
+                self.note(key, None, since);
+            }
+            (Some(file), 1) if first != second => {
+                let (from, to) = (name(first), name(second));
+                self.mounted
+                    .client
+                    .rename(
+                        &root(),
+                        (directory, from.as_bytes()),
+                        (directory, to.as_bytes()),
+                        RenameMode::Replace,
+                    )
+                    .unwrap();
+                self.note(key, None, since);
+                self.note(other, Some(file), since);
+            }
+            (Some(file), _) => {
+                let size = self.size();
+                let found = self.mounted.lookup(&root(), directory, &name(first)).unwrap();
+                write(&self.mounted, found.id, size);
+                self.note_size(file, size, since);
+            }
+        }
+    }
+}
+
+/// Makes a file so many bytes long by its last one.
+fn write(mounted: &Mounted, id: InodeId, size: u64) {
+    let flags = OpenFlags::writing();
+    let opened = mounted.client.open(&root(), id, flags).unwrap();
+    assert_eq!(mounted.client.write(&root(), &opened.file, size - 1, b"x"), Ok(1));
+    mounted.client.close(&root(), &opened.file).unwrap();
+}
+
+/// The way to the server, on which the other client is met.
+struct Meeting {
+    way: Arc<dyn Transport>,
+    stranger: Arc<OnceLock<Mutex<Stranger>>>,
+}
+
+impl Meeting {
+    fn meet(&self) {
+        // Whoever holds the lock is acting himself, or wants to be alone.
+        if let Some(mut stranger) = self.stranger.get().and_then(Mutex::try_lock)
+            && stranger.dice.below(6) == 0
+        {
+            stranger.act();
+        }
+    }
+}
+
+impl Transport for Meeting {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        self.meet();
+        let reply = self.way.call(request, interrupt);
+        if request.program == nfs3::PROGRAM {
+            self.meet();
+        }
+        reply
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    wrong: Vec<String>,
+    fills: u64,
+    missing: u64,
+    refreshed: u64,
+}
+
+/// One client, the other, and what is asked.
+struct Run {
+    world: World,
+    here: Mounted,
+    directories: Vec<InodeId>,
+    stranger: Arc<OnceLock<Mutex<Stranger>>>,
+    dice: Dice,
+    /// By how much the allowed ages are multiplied, in hundredths: 100 but for a test of the test.
+    allowance: u32,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn new(cache: CacheOptions, time_step: Duration, seed: u64, allowance: u32) -> Self {
+        let world = World::with_time_step(time_step);
+        let there = world.mount(CacheOptions {
+            attribute_cache: false,
+            names: LookupCache::None,
+            ..CacheOptions::default()
+        });
+        let mut directories = Vec::new();
+        for (number, fillers) in FILLERS.iter().enumerate() {
+            let path = format!("d{number}");
+            let made = there
+                .client
+                .mkdir(&root(), there.client.root(), path.as_bytes(), 0o777)
+                .unwrap();
+            for filler in 0..*fillers {
+                let path = format!("filler{filler}");
+                there
+                    .client
+                    .make_file(&root(), made.id, path.as_bytes(), 0o666)
+                    .unwrap();
+            }
+            directories.push(made.id);
+        }
+        world.seconds(100);
+        let stranger = Arc::new(OnceLock::new());
+        let meeting = Meeting {
+            way: world.way(),
+            stranger: Arc::clone(&stranger),
+        };
+        let behaviour = Behaviour {
+            cache,
+            ..Behaviour::default()
+        };
+        let here = world.mount_over(behaviour, Arc::new(meeting));
+        let mut other = Stranger {
+            mounted: there,
+            directories,
+            clock: Arc::clone(&world.clock),
+            dice: Dice(seed ^ 0x5555),
+            history: History::default(),
+            serial: 0,
+        };
+        for key in (0..FILLERS.len()).flat_map(|at| (0..NAMES).map(move |name| (at, name))) {
+            other.note(key, None, Duration::ZERO);
+        }
+        assert!(stranger.set(Mutex::new(other)).is_ok());
+        let find = |number| {
+            here.lookup(&root(), here.client.root(), &format!("d{number}"))
+                .unwrap()
+                .id
+        };
+        let directories = (0..FILLERS.len()).map(find).collect();
+        Self {
+            world,
+            here,
+            directories,
+            stranger,
+            dice: Dice(seed),
+            allowance,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn passed(&self) -> Duration {
+        self.world.clock.passed()
+    }
+
+    fn stranger(&self) -> &Mutex<Stranger> {
+        self.stranger.get().unwrap()
+    }
+
+    /// The moments at which an answer may have been true that was asked for at `began`.
+    fn window(&self, began: Duration, age: Duration) -> (Duration, Duration) {
+        (began.saturating_sub(age * self.allowance / 100), self.passed())
+    }
+
+    fn step(&mut self) {
+        let key = (usize::from(self.dice.below(2) == 1), self.dice.below(NAMES));
+        match self.dice.below(16) {
+            0 => self.stranger().lock().act(),
+            1 => self.change(key),
+            2 => self.list(key.0),
+            3..6 => self.open(key),
+            6..10 => self.stat(key),
+            // A name that the history does not know as there, and one that stays.
+            10 => assert!(
+                self.here
+                    .lookup(&root(), self.directories[key.0], "never")
+                    .is_err()
+            ),
+            11 => assert!(
+                self.here
+                    .lookup(&root(), self.directories[key.0], "filler3")
+                    .is_ok()
+            ),
+            _ => drop(self.look(key)),
+        }
+        match self.dice.below(8) {
+            0 => self.world.pass(Duration::from_millis(self.dice.below(2500))),
+            1..4 => self.world.pass(Duration::from_millis(self.dice.below(25))),
+            _ => {}
+        }
+    }
+
+    /// A change of this client's own, with nobody else acting meanwhile.
+    fn change(&self, key: (usize, u64)) {
+        let (directory, path) = (self.directories[key.0], name(key.1));
+        let mut stranger = self.stranger().lock();
+        let since = stranger.passed();
+        let made = match stranger.now(key) {
+            Some(_) => {
+                self.here
+                    .client
+                    .unlink(&root(), directory, path.as_bytes())
+                    .unwrap();
+                None
+            }
+            None => {
+                let made = self
+                    .here
+                    .client
+                    .make_file(&root(), directory, path.as_bytes(), 0o666);
+                let file = made.unwrap().attributes.fileid;
+                stranger.note_size(file, 0, since);
+                Some(file)
+            }
+        };
+        stranger.note(key, made, since);
+        let latest = stranger.history.names[&key].len() - 1;
+        stranger.history.floors.insert(key, latest);
+    }
+
+    fn look(&mut self, key: (usize, u64)) -> Option<(InodeId, u64)> {
+        let began = self.passed();
+        let found = match self.here.lookup(&root(), self.directories[key.0], &name(key.1)) {
+            Ok(found) => Some((found.id, found.attributes.fileid)),
+            Err(Errno::NOENT) => None,
+            Err(error) => panic!("{error}"),
+        };
+        let told = found.map(|(_, file)| file);
+        let window = self.window(began, DIRECTORIES);
+        let stranger = self.stranger().lock();
+        let floor = stranger.history.floors.get(&key).copied().unwrap_or(0);
+        let past = &stranger.history.names[&key];
+        let wrong = (!was(past, floor, &told, window))
+            .then(|| format!("{key:?} leads to {told:?} within {window:?}, floor {floor}: {past:?}"));
+        drop(stranger);
+        self.outcome.wrong.extend(wrong);
+        found
+    }
+
+    fn check_size(&mut self, file: u64, size: u64, window: (Duration, Duration)) {
+        let stranger = self.stranger().lock();
+        let past = &stranger.history.sizes[&file];
+        let wrong = (!was(past, 0, &size, window))
+            .then(|| format!("file {file} has {size} bytes within {window:?}: {past:?}"));
+        drop(stranger);
+        self.outcome.wrong.extend(wrong);
+    }
+
+    fn stat(&mut self, key: (usize, u64)) {
+        let Some((id, file)) = self.look(key) else { return };
+        let began = self.passed();
+        match self.here.client.getattr(&root(), id) {
+            Ok(stat) => self.check_size(file, stat.attributes.size, self.window(began, FILES)),
+            Err(Errno::STALE | Errno::NOENT) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Close-to-open: nothing from before the open.
+    fn open(&mut self, key: (usize, u64)) {
+        let Some((id, file)) = self.look(key) else { return };
+        let began = self.passed();
+        match self.here.cat(&root(), id) {
+            Ok(bytes) => self.check_size(file, bytes.len() as u64, self.window(began, Duration::ZERO)),
+            Err(Errno::STALE | Errno::NOENT) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn list(&mut self, at: usize) {
+        let began = self.passed();
+        let client = &self.here.client;
+        let open = client.opendir(&root(), self.directories[at]).unwrap();
+        let (mut names, mut cookie) = (Vec::new(), 0);
+        loop {
+            let before = cookie;
+            let told = client.readdir(&root(), &open, cookie, true, &mut |entry| {
+                cookie = entry.cookie;
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                curt_client::Listener::Took
+            });
+            told.unwrap();
+            if cookie == before {
+                break;
+            }
+        }
+        let fillers = names.iter().filter(|name| name.starts_with("filler")).count();
+        assert_eq!(fillers, FILLERS[at] as usize);
+        // It was opened just now, and that asks.
+        let window = self.window(began, GUARD);
+        let stranger = self.stranger().lock();
+        let mut wrong = Vec::new();
+        for number in 0..NAMES {
+            let is_listed = names.contains(&name(number));
+            let past = &stranger.history.names[&(at, number)];
+            let past: Past<bool> = past
+                .iter()
+                .map(|(file, since)| (file.is_some(), *since))
+                .collect();
+            if !was(&past, 0, &is_listed, window) {
+                wrong.push(format!(
+                    "{} is listed: {is_listed} within {window:?}: {past:?}",
+                    name(number)
+                ));
+            }
+        }
+        drop(stranger);
+        self.outcome.wrong.extend(wrong);
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.outcome.fills = self.here.counter(ClientCounter::DirFill);
+        self.outcome.missing = self.here.counter(ClientCounter::DirFillMissing);
+        self.outcome.refreshed = self.here.counter(ClientCounter::DirFillRevalidation);
+        self.outcome
+    }
+}
+
+fn options(fill: FillMode, racy_guard: RacyGuard) -> CacheOptions {
+    let always = |length| Interval {
+        min: length,
+        max: length,
+    };
+    CacheOptions {
+        files: always(FILES),
+        directories: always(DIRECTORIES),
+        fill,
+        racy_guard,
+        ..CacheOptions::default()
+    }
+}
+
+const STEPS: u32 = 1000;
+
+fn run(cache: CacheOptions, time_step: Duration, seed: u64, allowance: u32) -> Outcome {
+    let mut run = Run::new(cache, time_step, seed, allowance);
+    for _ in 0..STEPS {
+        run.step();
+    }
+    run.finish()
+}
+
+#[test]
+fn nothing_is_older_than_the_options_allow_with_directories_that_answer_and_without() {
+    for (racy_guard, time_step) in [
+        (RacyGuard::Auto, Duration::from_nanos(1)),
+        (RacyGuard::On, Duration::from_millis(10)),
+    ] {
+        let (mut fills, mut missing, mut refreshed) = (0, 0, 0);
+        for seed in 0..3 {
+            for fill in [FillMode::Off, FillMode::Auto] {
+                let outcome = run(options(fill, racy_guard), time_step, seed, 100);
+                assert_eq!(outcome.wrong, [""; 0], "{fill:?}, {racy_guard:?}, seed {seed}");
+                assert!(fill == FillMode::Auto || outcome.fills + outcome.missing + outcome.refreshed == 0);
+                fills += outcome.fills;
+                missing += outcome.missing;
+                refreshed += outcome.refreshed;
+            }
+        }
+        println!("{racy_guard:?}: {fills} fills, {missing} missing names, {refreshed} revalidations");
+        assert!(
+            fills > 50 && missing > 50 && refreshed > 5,
+            "{fills} {missing} {refreshed}: nothing was shown"
+        );
+    }
+}
+
+/// The same judge with half of the ages finds answers that are too old: it can.
+#[test]
+fn answers_are_as_old_as_the_options_allow() {
+    for fill in [FillMode::Off, FillMode::Auto] {
+        let found = (0..6).any(|seed| {
+            let outcome = run(options(fill, RacyGuard::Auto), Duration::from_nanos(1), seed, 50);
+            !outcome.wrong.is_empty()
+        });
+        assert!(found, "{fill:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! What a mount did between two reports of it.
+
+use super::words::MountReport;
+
+/// How two reports of one mount point go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// The same mount, later.
+    Later,
+    /// Another daemon, or one that began again: its numbers are not the earlier ones grown.
+    Anew,
+}
+
+impl MountReport {
+    /// How this report goes on from an earlier one of the same mount point.
+    #[must_use]
+    pub fn succession(&self, earlier: &Self) -> Succession {
+        let is_same = self.pid == earlier.pid
+            && self.source == earlier.source
+            && self.age_seconds >= earlier.age_seconds
+            && self.counters.requests.total() >= earlier.counters.requests.total();
+        if is_same {
+            Succession::Later
+        } else {
+            Succession::Anew
+        }
+    }
+
+    /// What was done between `earlier` and this: sums are differences, and the age is the time between. What is no sum is as it is now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let fuse = self.fuse.iter().map(|(operation, now)| {
+            let then = earlier.fuse.get(operation).copied().unwrap_or(0);
+            (operation.clone(), now.saturating_sub(then))
+        });
+        Self {
+            age_seconds: (self.age_seconds - earlier.age_seconds).max(0.0),
+            counters: self.counters.since(&earlier.counters),
+            fuse: fuse.collect(),
+            operations: self.operations.since(&earlier.operations),
+            transport: self.transport.since(&earlier.transport),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_trace::ClientCounter;
+
+    use super::*;
+
+    fn report(age_seconds: f64, hits: u64, asked: u64) -> MountReport {
+        let counters = curt_trace::ClientCounters::default();
+        counters.add(ClientCounter::NegHit, hits);
+        MountReport {
+            pid: 7,
+            age_seconds,
+            counters: counters.snapshot(),
+            fuse: [("LOOKUP".to_owned(), asked)].into(),
+            ..MountReport::default()
+        }
+    }
+
+    #[test]
+    fn between_two_reports_are_the_differences_and_the_time() {
+        let between = report(12.5, 9, 40).since(&report(10.0, 4, 30));
+        assert_eq!(between.age_seconds.to_bits(), 2.5_f64.to_bits());
+        assert_eq!(between.counters.events.value(ClientCounter::NegHit), 5);
+        assert_eq!(between.fuse["LOOKUP"], 10);
+    }
+
+    #[test]
+    fn a_daemon_that_began_again_goes_on_from_nothing() {
+        let first = report(10.0, 4, 30);
+        assert_eq!(report(12.0, 4, 30).succession(&first), Succession::Later);
+        assert_eq!(report(1.0, 4, 30).succession(&first), Succession::Anew);
+        let another = MountReport {
+            pid: 8,
+            ..report(12.0, 4, 30)
+        };
+        assert_eq!(another.succession(&first), Succession::Anew);
+    }
+}

@@ -1,0 +1,167 @@
+//! Events of this process on a connection of the control socket, as they happen: what `curt trace` shows.
+//!
+//! A thread of its own takes them out of the buffer and sends them, so that nobody who works waits for whoever watches. One who
+//! does not read loses events, which are counted; one who does not for long is cut off.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use curt_trace::events::{self, Origin, Ring, RingLevel, Watch, Writer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::{debug, info, warn};
+
+/// How often what happened is sent.
+const INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+
+/// How long somebody may take nothing of what is sent to him.
+const STALLED_MAX: Duration = Duration::from_secs(30);
+
+/// Events that somebody is about to be told of.
+pub struct Live {
+    watch: Watch,
+    writer: Writer,
+    words: Vec<u64>,
+    /// Events were sent of which nobody has been told yet that nothing earlier comes.
+    owes: bool,
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live")
+            .field("watch", &self.watch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Live {
+    /// Begins with the events whose names fit `patterns`.
+    ///
+    /// # Errors
+    /// Why not: a sentence for the user.
+    pub fn begin(patterns: &str, origin: Origin) -> Result<Self, String> {
+        let selected = events::select(patterns).map_err(|error| error.to_string())?;
+        let watch = Watch::begin(&selected).map_err(|error| error.to_string())?;
+        Ok(Self {
+            watch,
+            writer: Writer::new(origin).map_err(|error| error.to_string())?,
+            words: Vec::new(),
+            owes: false,
+        })
+    }
+
+    /// Sends them on a thread of its own until the peer wants no more: closes the connection, or its half of it.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn send_to(self, peer: UnixStream) -> io::Result<()> {
+        let thread = std::thread::Builder::new()
+            .name("events".to_owned())
+            .stack_size(256 * 1024);
+        thread.spawn(move || {
+            if let Err(error) = self.send(&peer) {
+                info!(%error, "whoever watched the events is cut off");
+            }
+        })?;
+        Ok(())
+    }
+
+    fn send(mut self, mut peer: &UnixStream) -> io::Result<()> {
+        peer.set_write_timeout(Some(STALLED_MAX))?;
+        let mut ended = false;
+        while !ended {
+            peer.write_all(&self.writer.take())?;
+            ended = wants_no_more(peer)?;
+            self.take();
+        }
+        self.watch.stop();
+        self.take();
+        self.writer.end(self.watch.lost());
+        debug!("whoever watched the events has seen enough");
+        peer.write_all(&self.writer.take())
+    }
+
+    /// Takes out what happened.
+    fn take(&mut self) {
+        let now = events::now();
+        self.words.clear();
+        self.watch.drain(&mut self.words);
+        let is_empty = self.words.is_empty();
+        if !is_empty {
+            self.writer.records(&self.words, thread_name);
+        }
+        // What was taken out may be younger than `now`: whoever shows it in order waits for the next mark, though nothing
+        // else may happen.
+        if !is_empty || self.owes {
+            self.writer.told_until(now);
+        }
+        self.owes = !is_empty;
+    }
+}
+
+/// Waits a little; whether the peer has ended its half of the connection.
+fn wants_no_more(peer: &UnixStream) -> io::Result<bool> {
+    let mut polled = [PollFd::new(peer, PollFlags::IN)];
+    match poll(&mut polled, Some(&INTERVAL)) {
+        // Whatever it says: there is nothing more to be asked on this connection.
+        Ok(count) => Ok(count > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn thread_name(thread: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+/// Has this process keep its last events in a file beside the sockets, as long as what is returned is there. Why there is none is
+/// logged.
+#[must_use]
+pub fn keep_ring(origin: Origin, level: RingLevel) -> Option<Ring> {
+    let kept = level.events();
+    if kept.is_empty() {
+        return None;
+    }
+    let directory = super::directory();
+    let ring = super::listening::prepare(&directory).and_then(|()| Ring::create(&directory, origin));
+    let ring =
+        ring.inspect_err(|error| warn!(%error, "after a crash there will be no record of the last events"));
+    events::keep_in_ring(&kept);
+    ring.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_trace::events::{Item, Recording};
+
+    use super::*;
+
+    #[test]
+    fn that_nothing_earlier_comes_is_told_once_more_though_nothing_else_happens() {
+        let mut live = Live::begin("nfs_umount", Origin::default()).expect("a place");
+        curt_trace::probe!(NfsUmount {
+            server: "nas",
+            name: "/mnt"
+        });
+        let mut stream = Vec::new();
+        for _ in 0..4 {
+            live.take();
+            stream.extend(live.writer.take());
+        }
+        let mut recording = Recording::open(&stream[..]).expect("a recording");
+        let (mut events, mut marks) = (0, 0);
+        while let Some(item) = recording.next_item().expect("it is whole") {
+            match item {
+                Item::Event(_) => events += 1,
+                Item::Told(_) => marks += 1,
+                Item::Thread(..) | Item::End { .. } => {}
+            }
+        }
+        assert_eq!((events, marks), (1, 2));
+    }
+}

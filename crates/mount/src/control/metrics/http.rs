@@ -1,0 +1,190 @@
+//! As much of HTTP/1.1 (RFC 9112) as a scrape needs: GET and HEAD of one path, one request for each connection.
+//!
+//! Bytes in, bytes out; no socket and no clock.
+
+use curt_trace::prometheus::CONTENT_TYPE;
+
+/// Bytes of a request at most, up to the empty line that ends its head.
+pub(super) const HEAD_MAX: usize = 8 << 10;
+
+/// What figures are called.
+const PATH: &str = "/metrics";
+
+/// How an answer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Ok,
+    BadRequest,
+    NotFound,
+    MethodNotAllowed,
+    HeadTooLarge,
+    VersionNotSupported,
+}
+
+impl Status {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Ok => "200 OK",
+            Self::BadRequest => "400 Bad Request",
+            Self::NotFound => "404 Not Found",
+            Self::MethodNotAllowed => "405 Method Not Allowed",
+            Self::HeadTooLarge => "431 Request Header Fields Too Large",
+            Self::VersionNotSupported => "505 HTTP Version Not Supported",
+        }
+    }
+}
+
+/// The answer to what was heard, or `None` as long as the request is not whole.
+pub(super) fn answer(heard: &[u8], figures: impl FnOnce() -> String) -> Option<Vec<u8>> {
+    let Some(head) = head(heard) else {
+        return (heard.len() >= HEAD_MAX).then(|| refusal(Status::HeadTooLarge, true));
+    };
+    let (status, has_body) = match request(head) {
+        Ok(has_body) => (Status::Ok, has_body),
+        Err((status, has_body)) => (status, has_body),
+    };
+    Some(match status {
+        Status::Ok => whole(status, CONTENT_TYPE, &figures(), has_body),
+        _ => refusal(status, has_body),
+    })
+}
+
+/// What stands before the empty line.
+fn head(heard: &[u8]) -> Option<&[u8]> {
+    let within = &heard[..heard.len().min(HEAD_MAX)];
+    let ends = [b"\r\n\r\n".as_slice(), b"\n\n"];
+    ends.iter()
+        .filter_map(|end| within.windows(end.len()).position(|window| window == *end))
+        .min()
+        .map(|end| &within[..end])
+}
+
+/// Whether a request may be answered, and whether with a body.
+fn request(head: &[u8]) -> Result<bool, (Status, bool)> {
+    let bad = (Status::BadRequest, true);
+    let text = std::str::from_utf8(head).map_err(|_| bad)?;
+    let line = text.lines().next().unwrap_or_default();
+    let words: Vec<&str> = line.split(' ').collect();
+    let [method, target, version] = words[..] else {
+        return Err(bad);
+    };
+    let is_token = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_token(method) || !is_token(target) {
+        return Err(bad);
+    }
+    match version.strip_prefix("HTTP/") {
+        Some("1.0" | "1.1") => {}
+        Some(_) => return Err((Status::VersionNotSupported, true)),
+        None => return Err(bad),
+    }
+    let has_body = method != "HEAD";
+    if !matches!(method, "GET" | "HEAD") {
+        return Err((Status::MethodNotAllowed, true));
+    }
+    // The absolute form, as proxies are asked, names the host as well.
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
+        None => target,
+    };
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    if path == PATH {
+        Ok(has_body)
+    } else {
+        Err((Status::NotFound, has_body))
+    }
+}
+
+fn refusal(status: Status, has_body: bool) -> Vec<u8> {
+    let text = match status {
+        Status::NotFound => format!("There is {PATH} here, and nothing else.\n"),
+        other => format!("{}\n", other.line()),
+    };
+    whole(status, "text/plain; charset=utf-8", &text, has_body)
+}
+
+fn whole(status: Status, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
+    let allow = if status == Status::MethodNotAllowed {
+        "Allow: GET, HEAD\r\n"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
+        status.line(),
+        body.len()
+    );
+    if has_body {
+        text.push_str(body);
+    }
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_line(heard: &[u8]) -> Option<String> {
+        let answer = answer(heard, || "figures\n".to_owned())?;
+        let text = String::from_utf8(answer).ok()?;
+        text.lines().next().map(str::to_owned)
+    }
+
+    #[test]
+    fn figures_are_told_to_who_asks_for_them_and_to_nobody_else() {
+        for (request, status) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200"),
+            ("GET http://x:1/metrics HTTP/1.1\n\n", "200"),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", "200"),
+            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("GET /metrics/ HTTP/1.1\r\n\r\n", "404"),
+            ("GET http://x HTTP/1.1\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("GET /metrics HTTP/2.0\r\n\r\n", "505"),
+            ("GET /metrics\r\n\r\n", "400"),
+            ("GET  /metrics HTTP/1.1\r\n\r\n", "400"),
+            ("\r\n\r\n", "400"),
+            ("\x16\x03\x01\x02\n\n", "400"),
+        ] {
+            let line = first_line(request.as_bytes()).unwrap_or_default();
+            assert!(
+                line.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{request:?}: {line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_not_whole_is_waited_for_up_to_its_bound() {
+        let mut heard = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
+        assert_eq!(first_line(&heard), None);
+        heard.resize(HEAD_MAX - 1, b'x');
+        assert_eq!(first_line(&heard), None);
+        heard.push(b'x');
+        assert!(first_line(&heard).unwrap_or_default().contains("431"));
+        let mut fits = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
+        fits.resize(HEAD_MAX - 4, b'x');
+        fits.extend(b"\r\n\r\n");
+        assert!(first_line(&fits).unwrap_or_default().contains("200"));
+    }
+
+    #[test]
+    fn a_length_is_told_and_head_gets_no_body() {
+        let text = |request: &str| {
+            let answer = answer(request.as_bytes(), || "figures\n".to_owned()).unwrap_or_default();
+            String::from_utf8(answer).unwrap_or_default()
+        };
+        let told = text("GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(
+            told.contains("Content-Length: 8\r\n") && told.ends_with("\r\n\r\nfigures\n"),
+            "{told}"
+        );
+        assert!(told.contains("Content-Type: text/plain; version=0.0.4"), "{told}");
+        let told = text("HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(
+            told.contains("Content-Length: 8\r\n") && told.ends_with("\r\n\r\n"),
+            "{told}"
+        );
+        assert!(text("PUT / HTTP/1.1\r\n\r\n").contains("Allow: GET, HEAD\r\n"));
+    }
+}

@@ -1,0 +1,284 @@
+//! A mount in the kernel's words: its report as the text of `/proc/self/mountstats`, and the file that holds it.
+//!
+//! The kernel's own file lists a Curt mount as fuse.curt, without numbers, for FUSE has none; programs that read such numbers
+//! (mountstats(8), node_exporter) read them here. docs/figures.md says of every field what it counts.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use curt_trace::mountstats::{BYTES, EVENTS, Mountstats};
+use curt_trace::{ClientCounter, OperationFigure};
+use tracing::warn;
+
+use super::listening::Controlled;
+use super::words::MountReport;
+
+/// Bytes of a page, as the kernel counts pages read and written.
+const PAGE: u64 = 4096;
+
+/// READDIRPLUS, hard links and symbolic links: the bits of `caps=` that NFSv3 has and we know of (linux/nfs_fs_sb.h).
+const CAP_READDIRPLUS: u32 = 1;
+const CAP_HARDLINKS: u32 = 1 << 1;
+const CAP_SYMLINKS: u32 = 1 << 2;
+
+/// The text for a mount.
+#[must_use]
+pub fn text(report: &MountReport) -> String {
+    Mountstats {
+        device: report.source.clone(),
+        mount_point: report.mount_point.display().to_string(),
+        options: report.options.clone(),
+        age: whole_seconds(report.age_seconds),
+        capabilities: capabilities(report),
+        flavour: report.server.flavour,
+        events: events(report),
+        bytes: bytes(report),
+        transport: report.transport.clone(),
+        operations: report.operations.clone(),
+    }
+    .text()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float is cut to what the integer holds, and an age is not negative"
+)]
+fn whole_seconds(seconds: f64) -> u64 {
+    seconds as u64
+}
+
+fn capabilities(report: &MountReport) -> String {
+    let server = &report.server;
+    let bits = [
+        (server.readdirplus, CAP_READDIRPLUS),
+        (server.links, CAP_HARDLINKS),
+        (server.symlinks, CAP_SYMLINKS),
+    ];
+    let bits: u32 = bits.iter().filter(|(has, _)| *has).map(|(_, bit)| bit).sum();
+    format!(
+        "caps=0x{bits:x},wtmult={},dtsize={},bsize=0,namlen={}",
+        server.write_multiple, server.listing_size, server.name_max
+    )
+}
+
+/// The numbers of [`EVENTS`].
+#[must_use]
+pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
+    let counted = |counter| report.counters.events.value(counter);
+    let asked = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
+    let sent = |procedure: &str| report.counters.requests.value(procedure);
+    let written_back = counted(ClientCounter::KernelWriteBack);
+    EVENTS.map(|event| match event {
+        "inoderevalidates" => sent("GETATTR"),
+        "dentryrevalidates" => {
+            counted(ClientCounter::PosHit) + counted(ClientCounter::PosStale) + counted(ClientCounter::NegHit)
+        }
+        "datainvalidates" => counted(ClientCounter::DataInvalidated),
+        "attrinvalidates" => counted(ClientCounter::AttrInvalidated),
+        "vfsopen" => asked("OPEN") + asked("CREATE") + asked("OPENDIR"),
+        "vfslookup" => asked("LOOKUP"),
+        "vfspermission" => asked("ACCESS"),
+        "vfsupdatepage" => asked("WRITE").saturating_sub(written_back),
+        "vfsreadpages" => asked("READ"),
+        "vfswritepages" => written_back,
+        "vfsreaddir" => asked("READDIR") + asked("READDIRPLUS"),
+        "vfssetattr" => asked("SETATTR"),
+        "vfsflush" => asked("FLUSH"),
+        "vfsfsync" => asked("FSYNC"),
+        "vfslock" => asked("SETLK") + asked("GETLK"),
+        "vfsrelease" => asked("RELEASE"),
+        "congestionwait" => counted(ClientCounter::WriteThrottled),
+        "setattrtrunc" => counted(ClientCounter::SetSize),
+        "extendwrite" => counted(ClientCounter::WriteExtended),
+        "sillyrenames" => counted(ClientCounter::SillyRename),
+        "shortreads" => counted(ClientCounter::ReadShort),
+        "shortwrites" => counted(ClientCounter::WriteShort),
+        "delay" => report.operations.total(OperationFigure::Delays),
+        // Single pages are never asked for, and there is no pNFS in version 3.
+        _ => 0,
+    })
+}
+
+/// The numbers of [`BYTES`].
+#[must_use]
+pub fn bytes(report: &MountReport) -> [u64; BYTES.len()] {
+    let counted = |counter| report.counters.events.value(counter);
+    let (read, read_direct) = (
+        counted(ClientCounter::KernelReadBytes),
+        counted(ClientCounter::KernelReadDirectBytes),
+    );
+    let (written, written_direct) = (
+        counted(ClientCounter::KernelWriteBytes),
+        counted(ClientCounter::KernelWriteDirectBytes),
+    );
+    let (from_server, to_server) = (
+        counted(ClientCounter::ReadBytes),
+        counted(ClientCounter::WriteBytes),
+    );
+    [
+        read.saturating_sub(read_direct),
+        written.saturating_sub(written_direct),
+        read_direct,
+        written_direct,
+        from_server,
+        to_server,
+        from_server.div_ceil(PAGE),
+        to_server.div_ceil(PAGE),
+    ]
+}
+
+/// Puts text into a file such that a reader finds the old text or the new one, whole.
+///
+/// # Errors
+/// The system's.
+pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    // What a program of this number left there when it was killed.
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let written = std::fs::File::create_new(&new)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&new, path));
+    written.inspect_err(|_| {
+        // It may not be there.
+        let _ = std::fs::remove_file(&new);
+    })
+}
+
+/// The file `PID.mountstats` beside the control socket, written again and again by a thread; dropped, both end.
+#[derive(Debug)]
+pub struct StatsFile {
+    path: PathBuf,
+    stop: Option<Sender<()>>,
+    writer: Option<thread::JoinHandle<()>>,
+}
+
+impl StatsFile {
+    /// Writes it now, and then every `interval`.
+    ///
+    /// # Errors
+    /// It cannot be written, or no thread be started.
+    pub fn keep(directory: &Path, interval: Duration, mount: Arc<dyn Controlled>) -> std::io::Result<Self> {
+        let path = directory.join(format!("{}.mountstats", std::process::id()));
+        write_whole(&path, &text(&mount.report()))?;
+        let (stop, stopped) = channel();
+        let file = path.clone();
+        let writer = thread::Builder::new()
+            .name("mountstats".to_owned())
+            .stack_size(256 * 1024)
+            .spawn(move || {
+                let mut failed = false;
+                while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                    let written = write_whole(&file, &text(&mount.report()));
+                    if let Err(error) = &written
+                        && !failed
+                    {
+                        warn!(%error, "{} is not up to date any more", file.display());
+                    }
+                    failed = written.is_err();
+                }
+            })?;
+        Ok(Self {
+            path,
+            stop: Some(stop),
+            writer: Some(writer),
+        })
+    }
+}
+
+impl Drop for StatsFile {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(writer) = self.writer.take() {
+            // It has no more to say than that it had a fault.
+            let _ = writer.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use curt_trace::ClientCounters;
+
+    use super::*;
+    use crate::control::NotRemounted;
+
+    fn report() -> MountReport {
+        let counters = ClientCounters::default();
+        counters.add(ClientCounter::KernelReadBytes, 10_000);
+        counters.add(ClientCounter::KernelReadDirectBytes, 4_096);
+        counters.add(ClientCounter::ReadBytes, 4_097);
+        counters.count(ClientCounter::KernelWriteBack);
+        MountReport {
+            source: "nas:/export".to_owned(),
+            mount_point: "/mnt".into(),
+            options: "rw,vers=3".to_owned(),
+            counters: counters.snapshot(),
+            fuse: [("OPEN", 3), ("OPENDIR", 2), ("WRITE", 5)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
+            ..MountReport::default()
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_asked_stands_where_its_own_client_counts_it() {
+        let events = events(&report());
+        let of = |name: &str| events[EVENTS.iter().position(|event| *event == name).unwrap()];
+        assert_eq!(
+            (of("vfsopen"), of("vfsupdatepage"), of("vfswritepages")),
+            (5, 4, 1)
+        );
+        assert_eq!(bytes(&report()), [5_904, 0, 4_096, 0, 4_097, 0, 2, 0]);
+    }
+
+    struct Speaker;
+
+    impl Controlled for Speaker {
+        fn report(&self) -> MountReport {
+            report()
+        }
+
+        fn remount(&self, _: &str, _: bool) -> Result<String, NotRemounted> {
+            Err(NotRemounted::Refused(String::new()))
+        }
+
+        fn origin(&self) -> curt_trace::events::Origin {
+            curt_trace::events::Origin::default()
+        }
+    }
+
+    #[test]
+    fn the_file_is_there_while_it_is_kept_and_no_other_is_left() {
+        let directory = std::env::temp_dir().join(format!("curt-mountstats-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let names = || std::fs::read_dir(&directory).unwrap().count();
+        let kept = StatsFile::keep(&directory, Duration::from_millis(1), Arc::new(Speaker)).unwrap();
+        let path = directory.join(format!("{}.mountstats", std::process::id()));
+        let first = std::fs::metadata(&path).unwrap();
+        let is_another = || {
+            use std::os::unix::fs::MetadataExt as _;
+            std::fs::metadata(&path).is_ok_and(|now| now.ino() != first.ino())
+        };
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while !is_another() {
+            assert!(std::time::Instant::now() < deadline, "it is not written again");
+            thread::yield_now();
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text(&report()));
+        drop(kept);
+        assert_eq!(names(), 0);
+        std::fs::remove_dir(&directory).unwrap();
+    }
+}

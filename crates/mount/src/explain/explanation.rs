@@ -1,0 +1,289 @@
+//! One explanation: what was sent and spared for whom, while a command runs.
+//!
+//! Owns the counts and the model of Linux, under one lock that is a leaf: it is taken while a request is counted, perhaps below an
+//! inode's. Sums are exact whatever had to be forgotten: each request is counted for its cause and procedure, and besides for a
+//! path and a process, of which only so many are kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use curt_fuse::NodeId;
+use curt_policy::Moment;
+use curt_policy::linux::{Options, Seen};
+use curt_trace::scope::{self, Entered, Scope};
+use curt_trace::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
+use parking_lot::Mutex;
+
+use super::family::Family;
+use super::feed::{Feed, Happened};
+use super::paths::{PATHS_MAX, PathNumber, Paths};
+use super::report::{CauseRow, Explained, PathRow, ProcessRow};
+use super::tally::{Tallies, Tally};
+
+/// Paths of one cause that are counted one by one at most.
+const COUNTED_PATHS_MAX: usize = 1 << 14;
+/// Processes that are counted one by one at most.
+const PROCESSES_MAX: usize = 1024;
+/// Processes that are told one by one at most.
+const PROCESSES_TOLD: usize = 20;
+/// How often it is looked whether somebody still waits, in milliseconds.
+const LOOK_MILLISECONDS: u64 = 1000;
+/// Objects whose last user is remembered, at most.
+const USERS_MAX: usize = 1 << 16;
+
+/// What is found out about one command's requests.
+pub(super) struct Explanation {
+    head: u32,
+    began: Instant,
+    /// When, in milliseconds since, it was last seen that somebody waits for it.
+    looked: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+struct Counts {
+    family: Family,
+    paths: Paths,
+    feed: Feed,
+    /// By cause and procedure.
+    sent: Vec<[u64; PROCEDURES.len()]>,
+    others: [u64; PROCEDURES.len()],
+    linux: Vec<[u64; PROCEDURES.len()]>,
+    spared: Vec<u64>,
+    by_path: Vec<Tallies<PathNumber>>,
+    by_process: Tallies<u32>,
+    names: HashMap<u32, String>,
+    /// Who did something with an object last: for whom what is done behind is done.
+    users: HashMap<u64, u32>,
+    operations: u64,
+}
+
+impl Explanation {
+    pub(super) fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
+        let nothing = || Cause::ALL.iter().map(|_| [0; PROCEDURES.len()]).collect();
+        Self {
+            head,
+            began: now,
+            looked: AtomicU64::new(0),
+            counts: Mutex::new(Counts {
+                family: Family::new(head),
+                paths: Paths::new(PATHS_MAX),
+                feed: Feed::new(options, root),
+                sent: nothing(),
+                others: [0; PROCEDURES.len()],
+                linux: nothing(),
+                spared: vec![0; Rule::ALL.len()],
+                by_path: Cause::ALL
+                    .iter()
+                    .map(|_| Tallies::new(COUNTED_PATHS_MAX))
+                    .collect(),
+                by_process: Tallies::new(PROCESSES_MAX),
+                names: HashMap::new(),
+                users: HashMap::new(),
+                operations: 0,
+            }),
+        }
+    }
+
+    /// Whose command it is.
+    pub(super) const fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Whether somebody waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.counts.lock().family.has_head()
+    }
+
+    /// Whether nobody waits for it any more; looked at once a second.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Relaxed: of two who look at once both look.
+        if now < self.looked.load(Relaxed) + LOOK_MILLISECONDS {
+            return false;
+        }
+        self.looked.store(now, Relaxed);
+        !self.is_wanted()
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_start(self.began.elapsed())
+    }
+
+    /// A thread's operation on an object, or on a name in it, begins. Until what is returned is dropped, this thread works for it.
+    pub(super) fn enter(&self, thread: u32, node: NodeId, name: Option<&[u8]>) -> Entered {
+        let mut counts = self.counts.lock();
+        let mut path = counts.paths.of(node);
+        if let Some(name) = name {
+            path = counts.paths.name(path, name);
+        }
+        let thread = if thread == 0 {
+            // The kernel does it for whoever used the object last.
+            counts.users.get(&node.0).copied().unwrap_or(0)
+        } else {
+            if counts.users.len() >= USERS_MAX && !counts.users.contains_key(&node.0) {
+                counts.users.clear();
+            }
+            counts.users.insert(node.0, thread);
+            thread
+        };
+        scope::enter(Scope {
+            process: thread,
+            object: node.0,
+            path: path.0,
+            cause: None,
+        })
+    }
+
+    /// An operation has ended so. To be called before what [`Explanation::enter`] returned is dropped.
+    pub(super) fn happened(&self, (uid, gid): (u32, u32), happened: &Happened<'_>) {
+        let now = self.now();
+        let scope = scope::current();
+        let mut counts = self.counts.lock();
+        if let Some((node, path)) = happened.reached(PathNumber(scope.path)) {
+            counts.paths.reached(node, path);
+        }
+        let thread = scope.process;
+        if counts.process(thread).is_none() {
+            return;
+        }
+        counts.operations += 1;
+        counts
+            .feed
+            .happened((thread, uid, gid), PathNumber(scope.path), happened, now);
+        counts.take_linux(self.head);
+    }
+
+    /// Everything that was found out, with so many paths for each cause.
+    pub(super) fn report(&self, paths: usize) -> Explained {
+        let mut counts = self.counts.lock();
+        counts.feed.finish();
+        let head = self.head;
+        counts.take_linux(head);
+        counts.report(paths)
+    }
+}
+
+impl Counts {
+    /// The process of a thread of the command's.
+    fn process(&mut self, thread: u32) -> Option<u32> {
+        let member = self.family.member(thread)?;
+        if self.names.len() < 2 * PROCESSES_MAX && !self.names.contains_key(&member.pid) {
+            self.names.insert(member.pid, member.name);
+        }
+        Some(member.pid)
+    }
+
+    /// For whom something is done in this scope, and about which path.
+    fn attributed(&mut self, scope: &Scope) -> (Option<u32>, PathNumber) {
+        if scope.path != 0 {
+            return (self.process(scope.process), PathNumber(scope.path));
+        }
+        let user = self.users.get(&scope.object).copied().unwrap_or(scope.process);
+        let path = if scope.object == 0 {
+            PathNumber(0)
+        } else {
+            self.paths.of(NodeId(scope.object))
+        };
+        (self.process(user), path)
+    }
+
+    fn count(&mut self, (cause, process, path): (Cause, u32, PathNumber), count: impl Fn(&mut Tally)) {
+        self.by_path[cause.index()].count(path, &count);
+        self.by_process.count(process, &count);
+    }
+
+    fn take_linux(&mut self, head: u32) {
+        for sent in self.feed.take() {
+            if let Some(calls) = self.linux[sent.cause.index()].get_mut(sent.procedure) {
+                *calls += 1;
+            }
+            let process = self.process(sent.thread).unwrap_or(head);
+            self.count((sent.cause, process, sent.path), |tally| tally.linux += 1);
+        }
+    }
+
+    fn report(&self, paths: usize) -> Explained {
+        let (processes, processes_rest) = self.by_process.largest(PROCESSES_TOLD);
+        let process = |(pid, tally): (u32, Tally)| ProcessRow {
+            pid,
+            name: self.names.get(&pid).cloned().unwrap_or_default(),
+            sent: tally.sent,
+            linux: tally.linux,
+            spared: tally.spared,
+        };
+        Explained {
+            causes: Cause::ALL
+                .iter()
+                .filter_map(|cause| self.row(*cause, paths))
+                .collect(),
+            requests: by_name(self.sent.iter()),
+            others: by_name([&self.others].into_iter()),
+            linux: by_name(self.linux.iter()),
+            processes: processes.into_iter().map(process).collect(),
+            processes_rest,
+            operations: self.operations,
+            linux_forgot: self.feed.forgotten(),
+        }
+    }
+
+    fn row(&self, cause: Cause, paths: usize) -> Option<CauseRow> {
+        let spared = Rule::ALL.iter().zip(&self.spared);
+        let spared = spared.filter(|(rule, spared)| rule.cause() == cause && **spared > 0);
+        let (largest, paths_rest) = self.by_path[cause.index()].largest(paths);
+        let path = |(path, tally): (PathNumber, Tally)| PathRow {
+            path: self.paths.text(path),
+            sent: tally.sent,
+            linux: tally.linux,
+            spared: tally.spared,
+        };
+        let row = CauseRow {
+            cause: cause.name().to_owned(),
+            sent: self.sent[cause.index()].iter().sum(),
+            linux: self.linux[cause.index()].iter().sum(),
+            spared: spared
+                .map(|(rule, spared)| (rule.name().to_owned(), *spared))
+                .collect(),
+            paths: largest.into_iter().map(path).collect(),
+            paths_rest,
+        };
+        let is_empty = row.sent == 0 && row.linux == 0 && row.spared.is_empty();
+        (!is_empty).then_some(row)
+    }
+}
+
+fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; PROCEDURES.len()]>) -> BTreeMap<String, u64> {
+    let mut sums = [0; PROCEDURES.len()];
+    for row in rows {
+        sums.iter_mut().zip(row).for_each(|(sum, calls)| *sum += calls);
+    }
+    let named = PROCEDURES.iter().zip(sums).filter(|(_, calls)| *calls > 0);
+    named.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
+}
+
+impl Watcher for Explanation {
+    fn sent(&self, procedure: u32, scope: &Scope) {
+        let cause = scope.cause.unwrap_or_else(|| Cause::of_procedure(procedure));
+        let mut counts = self.counts.lock();
+        let procedure = usize::try_from(procedure).unwrap_or(usize::MAX);
+        if procedure >= PROCEDURES.len() {
+            return;
+        }
+        match counts.attributed(scope) {
+            (Some(process), path) => {
+                counts.sent[cause.index()][procedure] += 1;
+                counts.count((cause, process, path), |tally| tally.sent += 1);
+            }
+            (None, _) => counts.others[procedure] += 1,
+        }
+    }
+
+    fn counted(&self, counter: ClientCounter, scope: &Scope) {
+        let Some(rule) = Rule::of(counter) else { return };
+        let mut counts = self.counts.lock();
+        if let (Some(process), path) = counts.attributed(scope) {
+            counts.spared[rule.index()] += 1;
+            counts.count((rule.cause(), process, path), |tally| tally.spared += 1);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Explaining a command's requests: each with its cause, each spared one with its rule, and what Linux would have sent.
+//!
+//! Owns one [`Explanation`] at a time, from when a command begins until it ends. While there is one, the kernel is promised no name
+//! and no attributes for any time, so that each operation of the command is seen here ([`Observed`]); what is sent stays the same,
+//! for the client answers from memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). Without
+//! one it costs an operation one relaxed load.
+
+mod explanation;
+mod family;
+mod feed;
+mod observed;
+mod paths;
+mod report;
+mod tally;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use curt_client::mounting::transfer_size;
+use curt_client::{Client, InodeId};
+use curt_policy::ObjectKind;
+use curt_policy::linux::{ObjectId, Options, Seen};
+use curt_trace::Watcher;
+use parking_lot::Mutex;
+
+pub use observed::Observed;
+pub use report::{CauseRow, Explained, PathRow, ProcessRow, Rest};
+
+use explanation::Explanation;
+
+use crate::options::Settings;
+
+/// How long what the command wrote may take to be sent.
+const WRITTEN_BEHIND: Duration = Duration::from_secs(8);
+
+/// Explains, when asked to.
+pub struct Explainer {
+    client: Arc<Client>,
+    is_on: AtomicBool,
+    present: Mutex<Option<Arc<Explanation>>>,
+}
+
+/// Why nothing is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotExplained {
+    /// Another command is being explained.
+    #[error("process {0} is having a command explained on this mount; one at a time")]
+    Busy(u32),
+    /// Too much else watches.
+    #[error("too many watch this mount")]
+    Watched,
+    /// This process has not begun anything.
+    #[error("this process has nothing explained on this mount")]
+    Nothing,
+}
+
+impl Explainer {
+    /// One that explains nothing yet.
+    #[must_use]
+    pub fn new(client: Arc<Client>) -> Self {
+        Self {
+            client,
+            is_on: AtomicBool::new(false),
+            present: Mutex::new(None),
+        }
+    }
+
+    /// From now on the requests of `head` and of the processes below it are explained, with `linux` as the options of the Linux client
+    /// that is laid beside. An explanation whose head is gone gives way.
+    ///
+    /// # Errors
+    /// Somebody else's command is being explained.
+    pub fn begin(&self, head: u32, linux: &Settings) -> Result<(), NotExplained> {
+        let mut present = self.present.lock();
+        if let Some(other) = present.as_ref().filter(|other| other.is_wanted()) {
+            return Err(NotExplained::Busy(other.head()));
+        }
+        self.put_away(&mut present);
+        let limits = self.client.server_limits();
+        let options = Options {
+            cache: linux.cache,
+            read_size: transfer_size(linux.transport.rsize, limits.read_preferred, limits.read_max).into(),
+            write_size: transfer_size(linux.transport.wsize, limits.write_preferred, limits.write_max).into(),
+            list_size: limits.listing_preferred.into(),
+        };
+        let root = self.client.last_attributes(InodeId::ROOT);
+        let root = Seen {
+            id: ObjectId(InodeId::ROOT.0),
+            kind: ObjectKind::Directory,
+            size: root.map_or(0, |stat| stat.attributes.size),
+            stamp: root.map_or(0, |stat| {
+                feed::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
+            }),
+        };
+        let explanation = Arc::new(Explanation::new(head, options, root, Instant::now()));
+        let watcher: Arc<dyn Watcher> = Arc::<Explanation>::clone(&explanation);
+        if !self.client.wire().watchers().add(watcher) {
+            return Err(NotExplained::Watched);
+        }
+        *present = Some(explanation);
+        // Relaxed: an operation that is under way may be seen or not.
+        self.is_on.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Nothing is explained any more; what was, with at most `paths` paths for each cause. What the command wrote is sent before.
+    ///
+    /// # Errors
+    /// `head` had nothing explained.
+    pub fn end(&self, head: u32, paths: usize) -> Result<Explained, NotExplained> {
+        let present = self.present.lock().clone();
+        let explanation = present
+            .filter(|present| present.head() == head)
+            .ok_or(NotExplained::Nothing)?;
+        // What is written behind belongs to the command, too.
+        drop(self.client.sync_all(WRITTEN_BEHIND));
+        self.put_away(&mut self.present.lock());
+        Ok(explanation.report(paths))
+    }
+
+    fn put_away(&self, present: &mut Option<Arc<Explanation>>) {
+        self.is_on.store(false, Relaxed);
+        if let Some(former) = present.take() {
+            let watcher: Arc<dyn Watcher> = former;
+            self.client.wire().watchers().remove(&watcher);
+        }
+    }
+
+    /// The explanation that is being made.
+    fn present(&self) -> Option<Arc<Explanation>> {
+        if !self.is_on.load(Relaxed) {
+            return None;
+        }
+        let mut present = self.present.lock();
+        if present.as_ref().is_some_and(|present| present.is_abandoned()) {
+            self.put_away(&mut present);
+        }
+        present.clone()
+    }
+}
+
+impl fmt::Debug for Explainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Explainer")
+            .field("is_on", &self.is_on)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! Paths, as numbers.
+//!
+//! Owns the names by which objects were reached while somebody explains. Bounded: beyond [`PATHS_MAX`] a name is told as its
+//! directory's, and without room for that as the mount's.
+
+use std::collections::HashMap;
+
+use curt_fuse::NodeId;
+
+/// Paths that are remembered at most.
+pub(super) const PATHS_MAX: usize = 1 << 17;
+/// Components of a path that are told at most; a cycle of moved directories is no path.
+const DEPTH_MAX: usize = 256;
+
+/// A path, by number; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct PathNumber(pub(super) u32);
+
+/// The paths.
+#[derive(Debug)]
+pub(super) struct Paths {
+    all: Vec<(PathNumber, Box<[u8]>)>,
+    numbers: HashMap<(PathNumber, Box<[u8]>), PathNumber>,
+    nodes: HashMap<NodeId, PathNumber>,
+    room: usize,
+}
+
+/// The mount's root.
+pub(super) const ROOT: PathNumber = PathNumber(1);
+
+impl Paths {
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            all: vec![(PathNumber(0), Box::default()), (PathNumber(0), Box::default())],
+            numbers: HashMap::new(),
+            nodes: HashMap::from([(NodeId::ROOT, ROOT)]),
+            room,
+        }
+    }
+
+    /// The path of an object; of one that was reached before anybody explained, by its number.
+    pub(super) fn of(&mut self, node: NodeId) -> PathNumber {
+        if let Some(known) = self.nodes.get(&node) {
+            return *known;
+        }
+        let name = format!("#{}", node.0);
+        let number = self.name(PathNumber(0), name.as_bytes());
+        self.reached(node, number);
+        number
+    }
+
+    /// The path of a name in a directory.
+    pub(super) fn name(&mut self, directory: PathNumber, name: &[u8]) -> PathNumber {
+        let key = (directory, Box::from(name));
+        if let Some(known) = self.numbers.get(&key) {
+            return *known;
+        }
+        let Some(number) = u32::try_from(self.all.len())
+            .ok()
+            .filter(|_| self.all.len() < self.room)
+        else {
+            return if directory == PathNumber(0) {
+                ROOT
+            } else {
+                directory
+            };
+        };
+        self.all.push(key.clone());
+        self.numbers.insert(key, PathNumber(number));
+        PathNumber(number)
+    }
+
+    /// An object was reached by this path.
+    pub(super) fn reached(&mut self, node: NodeId, path: PathNumber) {
+        if node.0 != 0
+            && node != NodeId::ROOT
+            && (self.nodes.len() < self.room || self.nodes.contains_key(&node))
+        {
+            self.nodes.insert(node, path);
+        }
+    }
+
+    /// Its text, from the mount's root.
+    pub(super) fn text(&self, path: PathNumber) -> String {
+        if path == ROOT {
+            return "/".to_owned();
+        }
+        let mut names = Vec::new();
+        let mut at = path;
+        while let Some((above, name)) = self.all.get(at.0 as usize)
+            && at.0 > ROOT.0
+            && names.len() < DEPTH_MAX
+        {
+            names.push(String::from_utf8_lossy(name));
+            at = *above;
+        }
+        names.reverse();
+        match at {
+            ROOT => format!("/{}", names.join("/")),
+            _ => names.join("/"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_told_from_the_root() {
+        let mut paths = Paths::new(PATHS_MAX);
+        let directory = paths.name(ROOT, b"src");
+        paths.reached(NodeId(5), directory);
+        let five = paths.of(NodeId(5));
+        let file = paths.name(five, b"main.c");
+        assert_eq!(paths.text(file), "/src/main.c");
+        assert_eq!(paths.text(ROOT), "/");
+        assert_eq!(paths.name(directory, b"main.c"), file);
+        let stranger = paths.of(NodeId(77));
+        let inside = paths.name(stranger, b"x");
+        assert_eq!(
+            (paths.text(stranger), paths.text(inside)),
+            ("#77".into(), "#77/x".into())
+        );
+    }
+
+    #[test]
+    fn beyond_the_limit_a_name_is_told_as_its_directory() {
+        let mut paths = Paths::new(4);
+        let directory = paths.name(ROOT, b"a");
+        let last = paths.name(directory, b"last");
+        assert_eq!(paths.text(last), "/a/last");
+        assert_eq!(paths.name(directory, b"too many"), directory);
+        assert_eq!(paths.of(NodeId(9)), ROOT);
+        (10..100).for_each(|node| paths.reached(NodeId(node), last));
+        assert!(paths.nodes.len() <= 4 && paths.all.len() <= 4);
+    }
+}

@@ -1,0 +1,205 @@
+//! Freshness of what a complete directory says: who looks a name up that was never asked for is told what was true of it at most so
+//! long ago as the options say, and never anything from before a change that the same client made or was told of.
+//!
+//! A directory with two names, listed in one reply or in two. Two clients and strangers create, remove, rename and replace
+//! before, between, during and after the replies of passes. Client 0 may have two threads.
+
+mod client;
+mod complete;
+mod state;
+mod world;
+
+use core::time::Duration;
+
+use curt_policy::RacyGuard;
+
+use self::world::{Bounds, Directories, Planted};
+use crate::{
+    explore::explore,
+    time::{Grain, TICK},
+};
+
+/// One client fills and looks up while strangers change what they like.
+const ALONE: Bounds = Bounds {
+    threads: 1,
+    operations: [2, 0],
+    strangers: 2,
+    evictions: 0,
+    losses: 0,
+    ticks: 3,
+    replies: 1,
+    prompt: true,
+    halves: false,
+    changes: false,
+};
+/// A pass of two replies, with changes of other clients around and between them.
+const PASS: Bounds = Bounds { replies: 2, ..ALONE };
+/// Two threads of one client: one lists, the other changes names.
+const WIDE: Bounds = Bounds {
+    threads: 2,
+    operations: [3, 0],
+    strangers: 0,
+    evictions: 1,
+    ticks: 0,
+    replies: 2,
+    changes: true,
+    ..ALONE
+};
+/// The same in one reply, while a stranger changes names, too.
+const CROWD: Bounds = Bounds {
+    strangers: 1,
+    replies: 1,
+    ..WIDE
+};
+/// Two clients that both list, look up and change.
+const PAIR: Bounds = Bounds {
+    operations: [2, 1],
+    strangers: 0,
+    evictions: 1,
+    ticks: 0,
+    prompt: false,
+    changes: true,
+    ..ALONE
+};
+
+const MOST: usize = 1_000_000;
+const SHORT: Option<Duration> = Some(TICK);
+const NOAC: Option<Duration> = None;
+
+#[track_caller]
+fn holds(grain: Grain, guard: RacyGuard, runs: &[(Option<Duration>, Bounds)]) {
+    for (lifetime, bounds) in runs {
+        let directories = Directories {
+            grain,
+            guard,
+            planted: Planted::Nothing,
+            lifetime: *lifetime,
+            bounds: *bounds,
+        };
+        let states = explore(&directories, MOST).holds();
+        println!("{grain:?}, guard {guard:?}, lifetime {lifetime:?}, {bounds:?}: {states} states");
+    }
+}
+
+#[test]
+fn what_a_complete_directory_says_is_as_fresh_as_its_attributes_with_fine_stamps_and_no_guard() {
+    holds(
+        Grain::Fine,
+        RacyGuard::Off,
+        &[
+            (NOAC, PAIR),
+            (SHORT, Bounds { ticks: 2, ..ALONE }),
+            (SHORT, Bounds { ticks: 2, ..PASS }),
+            (NOAC, WIDE),
+            (NOAC, CROWD),
+        ],
+    );
+}
+
+#[test]
+fn what_a_complete_directory_says_is_as_fresh_as_its_attributes_or_the_guard_although_changes_share_a_stamp()
+{
+    holds(
+        Grain::Coarse,
+        RacyGuard::On,
+        &[
+            (NOAC, PAIR),
+            (SHORT, ALONE),
+            (SHORT, PASS),
+            (NOAC, WIDE),
+            (NOAC, CROWD),
+        ],
+    );
+}
+
+#[test]
+fn by_default_a_complete_directory_can_miss_only_what_is_changed_in_the_same_tick_after_our_own_change() {
+    holds(
+        Grain::Coarse,
+        RacyGuard::Auto,
+        &[
+            (NOAC, PAIR),
+            (SHORT, ALONE),
+            (SHORT, PASS),
+            (NOAC, WIDE),
+            (NOAC, CROWD),
+        ],
+    );
+}
+
+#[test]
+fn a_server_that_reads_names_before_attributes_is_seen_through_by_the_guard() {
+    for grain in [Grain::Fine, Grain::Coarse] {
+        for bounds in [ALONE, PASS] {
+            let halves = Bounds {
+                halves: true,
+                strangers: 1,
+                ..bounds
+            };
+            holds(grain, RacyGuard::On, &[(SHORT, halves)]);
+        }
+    }
+}
+
+#[test]
+fn a_change_without_a_reply_leaves_a_directory_incomplete() {
+    let lossy = Bounds {
+        strangers: 0,
+        losses: 1,
+        ..WIDE
+    };
+    holds(Grain::Fine, RacyGuard::Off, &[(NOAC, lossy), (SHORT, lossy)]);
+    holds(Grain::Coarse, RacyGuard::On, &[(NOAC, lossy)]);
+}
+
+#[test]
+fn every_planted_mistake_about_complete_directories_is_found() {
+    let (fine, coarse) = ((Grain::Fine, RacyGuard::Off), (Grain::Coarse, RacyGuard::On));
+    for (planted, (grain, guard), lifetime, bounds) in [
+        (Planted::EpochIgnored, fine, NOAC, ALONE),
+        (Planted::DatedByTheLastRequest, coarse, NOAC, PASS),
+        (Planted::DatedByArrival, fine, SHORT, Bounds { ticks: 2, ..ALONE }),
+        (Planted::GuardLeftOut, coarse, NOAC, ALONE),
+        (
+            Planted::OwnNamesNotEntered,
+            fine,
+            NOAC,
+            Bounds { threads: 1, ..CROWD },
+        ),
+        (Planted::OwnChangesIgnored, fine, NOAC, WIDE),
+        (
+            Planted::LetGoIsMissing,
+            fine,
+            NOAC,
+            Bounds {
+                evictions: 1,
+                ..ALONE
+            },
+        ),
+        (
+            Planted::ExistsIgnored,
+            coarse,
+            NOAC,
+            Bounds {
+                threads: 1,
+                strangers: 2,
+                evictions: 0,
+                ..CROWD
+            },
+        ),
+        (Planted::TornCounts, fine, NOAC, PASS),
+    ] {
+        let directories = Directories {
+            grain,
+            guard,
+            planted,
+            lifetime,
+            bounds,
+        };
+        let steps = explore(&directories, MOST).broken(&format!("{planted:?}"));
+        assert!(
+            steps <= 12,
+            "{planted:?}: a trace of {steps} steps is not the shortest"
+        );
+    }
+}

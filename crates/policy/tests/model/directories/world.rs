@@ -1,0 +1,320 @@
+//! The steps of the model, and what the server does.
+
+use core::time::Duration;
+
+use curt_policy::{
+    AttributeState, CacheOptions, Facts, Interval, ObjectKind, RacyGuard, ServerClock,
+    server_clock::GUARD_MIN,
+};
+
+use super::state::{
+    Call, Change, Client, EARLY, LATE, Listed, Name, Reply, Request, STRANGER, Server, State, Step, Thread,
+};
+use crate::{
+    explore::World,
+    time::{Changed, Grain, Time},
+};
+
+/// A mistake put into the client on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Planted {
+    Nothing,
+    /// A directory stays complete when its stamp changes.
+    EpochIgnored,
+    /// What a complete directory says is dated by its last request.
+    DatedByTheLastRequest,
+    /// Replies are dated by when they arrived.
+    DatedByArrival,
+    /// What a complete directory says is never asked for again although its stamp was young.
+    GuardLeftOut,
+    /// Names that we make are not entered into a complete directory.
+    OwnNamesNotEntered,
+    /// A pass counts although a change of ours met it.
+    OwnChangesIgnored,
+    /// A name that was let go counts as missing.
+    LetGoIsMissing,
+    /// A missing name stays although CREATE said that it exists.
+    ExistsIgnored,
+    /// A pass counts although its replies are of different states.
+    TornCounts,
+}
+
+pub(super) struct Directories {
+    pub(super) grain: Grain,
+    pub(super) guard: RacyGuard,
+    pub(super) planted: Planted,
+    /// acdirmin and acdirmax; `None` is noac.
+    pub(super) lifetime: Option<Duration>,
+    pub(super) bounds: Bounds,
+}
+
+/// How much may happen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Threads of client 0; client 1 has one.
+    pub(super) threads: usize,
+    /// Operations that each client may begin.
+    pub(super) operations: [u8; 2],
+    /// Changes by strangers.
+    pub(super) strangers: u8,
+    /// Names that are let go for want of room.
+    pub(super) evictions: u8,
+    /// Replies to changes that are lost.
+    pub(super) losses: u8,
+    /// Ticks that may pass.
+    pub(super) ticks: u8,
+    /// Replies of a whole listing: one or two.
+    pub(super) replies: usize,
+    /// Requests reach the server at once; only replies take time.
+    pub(super) prompt: bool,
+    /// The server reads names first and the directory's attributes later.
+    pub(super) halves: bool,
+    /// Clients change names, too.
+    pub(super) changes: bool,
+}
+
+impl World for Directories {
+    type State = State;
+    type Step = Step;
+
+    fn guarded(&self) -> bool {
+        self.guard != RacyGuard::Off
+    }
+
+    fn start(&self) -> State {
+        let client = || Client {
+            directory: AttributeState::unknown(),
+            clock: ServerClock::new(Duration::ZERO),
+            names: [Name::default(), Name::default()],
+            complete: None,
+            threads: [Thread::Idle, Thread::Idle],
+            operations: 0,
+            changed_in: None,
+            excused: false,
+        };
+        let long_ago = Time::START.moment();
+        State {
+            time: Time::START.after_tick(),
+            server: Server {
+                history: [vec![(None, long_ago)], vec![(Some(0), long_ago)]],
+                changed: Changed::OLD,
+                made: 0,
+            },
+            clients: [client(), client()],
+            strangers: 0,
+            evictions: 0,
+            losses: 0,
+            ticks: 0,
+        }
+    }
+
+    fn steps(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
+        if self.guard == RacyGuard::Auto && state.clients.iter().any(|client| client.excused) {
+            return;
+        }
+        if state.ticks < self.bounds.ticks {
+            let mut next = state.clone();
+            (next.time, next.ticks) = (state.time.after_tick(), state.ticks + 1);
+            each(Step::Tick, next, None);
+        }
+        self.strangers(state, each);
+        self.evictions(state, each);
+        for (client, thread) in [(0, 0), (0, 1), (1, 0)] {
+            if client == 0 && thread >= self.bounds.threads {
+                continue;
+            }
+            match &state.clients[client].threads[thread] {
+                Thread::Idle if state.clients[client].operations < self.bounds.operations[client] => {
+                    self.begin(state, client, thread, each);
+                }
+                Thread::Idle => {}
+                Thread::Waiting(call) => self.serve(state, (client, thread), *call, each),
+                Thread::Half(call, listed) => {
+                    let mut next = moved(state);
+                    self.answer(&mut next, (client, thread), *call, *listed);
+                    each(Step::Execute(client, thread, call.request), next, None);
+                }
+                Thread::Answered(call, reply) => {
+                    let mut next = moved(state);
+                    next.clients[client].threads[thread] = Thread::Idle;
+                    let wrong = self.receive(&mut next, (client, thread), *call, *reply);
+                    each(Step::Receive(client, thread, call.request), next, wrong);
+                    self.lose(state, (client, thread), *call, each);
+                }
+                Thread::Paused(call) => {
+                    let mut next = moved(state);
+                    self.list(&mut next, (client, thread), *call);
+                    each(Step::GoOn(client, thread), next, None);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn moved(state: &State) -> State {
+    State {
+        time: state.time.after_event(),
+        ..state.clone()
+    }
+}
+
+impl Directories {
+    pub(super) fn options(&self) -> CacheOptions {
+        let lifetime = self.lifetime.unwrap_or(Duration::ZERO);
+        CacheOptions {
+            racy_guard: self.guard,
+            attribute_cache: self.lifetime.is_some(),
+            directories: Interval {
+                min: lifetime,
+                max: lifetime,
+            },
+            ..CacheOptions::default()
+        }
+    }
+
+    /// How old what a look-up is told may be.
+    pub(super) fn allowance(&self) -> Duration {
+        let guard = if self.guard == RacyGuard::Off {
+            Duration::ZERO
+        } else {
+            GUARD_MIN
+        };
+        self.lifetime.unwrap_or(Duration::ZERO).max(guard)
+    }
+
+    fn strangers(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
+        if state.strangers == self.bounds.strangers {
+            return;
+        }
+        for name in [EARLY, LATE] {
+            for change in [
+                Change::Create(name),
+                Change::Remove(name),
+                Change::Rename(name),
+                Change::Replace(name),
+            ] {
+                let mut next = moved(state);
+                next.strangers += 1;
+                let Some(effect) = next.server.effect(change) else {
+                    continue;
+                };
+                next.change(STRANGER, &effect);
+                each(Step::Stranger(change), next, None);
+            }
+        }
+    }
+
+    fn evictions(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
+        if state.evictions == self.bounds.evictions {
+            return;
+        }
+        for (client, own) in state.clients.iter().enumerate() {
+            for name in [EARLY, LATE] {
+                if own.names[name].entry.is_none() {
+                    continue;
+                }
+                let mut next = moved(state);
+                next.evictions += 1;
+                next.clients[client].names[name].entry = None;
+                each(Step::Evict(client, name), next, None);
+            }
+        }
+    }
+
+    /// Sends a request.
+    pub(super) fn send(&self, state: &mut State, at: (usize, usize), call: Call) {
+        state.clients[at.0].threads[at.1] = Thread::Waiting(call);
+        if self.bounds.prompt {
+            self.take(state, at, call);
+        }
+    }
+
+    /// The server takes a request; it may have more to do with it.
+    fn take(&self, state: &mut State, at: (usize, usize), call: Call) -> bool {
+        let listed = state.server.objects();
+        if matches!(call.request, Request::List(_)) && self.bounds.halves {
+            state.clients[at.0].threads[at.1] = Thread::Half(call, listed);
+            return false;
+        }
+        self.answer(state, at, call, listed);
+        true
+    }
+
+    fn serve(
+        &self,
+        state: &State,
+        at: (usize, usize),
+        call: Call,
+        each: &mut dyn FnMut(Step, State, Option<String>),
+    ) {
+        let mut next = moved(state);
+        let step = if self.take(&mut next, at, call) {
+            Step::Execute(at.0, at.1, call.request)
+        } else {
+            Step::Read(at.0, at.1)
+        };
+        each(step, next, None);
+    }
+
+    /// The server answers; of a listing, `listed` is what it read.
+    fn answer(&self, state: &mut State, (client, thread): (usize, usize), call: Call, listed: Listed) {
+        let before = self.facts(&state.server).as_before();
+        let was = state.server.objects();
+        let change = match call.request {
+            Request::Create => Some(Change::Create(call.name)),
+            Request::Remove => Some(Change::Remove(call.name)),
+            Request::Rename => Some(Change::Rename(call.name)),
+            Request::Getattr | Request::Lookup | Request::List(_) => None,
+        };
+        if let Some(effect) = change.and_then(|change| state.server.effect(change)) {
+            state.change(client, &effect);
+        }
+        let is = match call.request {
+            Request::List(_) => listed,
+            Request::Getattr | Request::Lookup | Request::Create | Request::Remove | Request::Rename => {
+                state.server.objects()
+            }
+        };
+        let reply = Reply {
+            before,
+            after: self.facts(&state.server),
+            was,
+            is,
+            positions: [EARLY, LATE].map(|name| state.server.history[name].len() - 1),
+        };
+        state.clients[client].threads[thread] = Thread::Answered(call, reply);
+    }
+
+    fn facts(&self, server: &Server) -> Facts {
+        Facts {
+            kind: ObjectKind::Directory,
+            mode: 0o755,
+            uid: 1,
+            gid: 1,
+            size: 2,
+            stamp: server.changed.stamp(self.grain),
+        }
+    }
+
+    /// Is this what a look-up may be told that began at `began`?
+    pub(super) fn judge(
+        &self,
+        state: &State,
+        (client, _): (usize, usize),
+        call: &Call,
+        told: Option<u8>,
+    ) -> Option<String> {
+        let history = &state.server.history[call.name];
+        let (name, floor) = (call.name, call.floor);
+        let recent = |position: usize| {
+            history
+                .get(position + 1)
+                .is_none_or(|(_, ended)| ended.plus(self.allowance()) >= call.began)
+        };
+        let right = (floor..history.len()).any(|position| history[position].0 == told && recent(position));
+        (!right).then(|| {
+            let word = told.map_or_else(|| "missing".to_owned(), |object| format!("object {object}"));
+            format!("client {client} is told that name {name} is {word}; its states were {history:?}, the first {floor} known to be past")
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! What is told of a call beside its outcome, and what is counted of a connection.
+
+use std::time::Duration;
+
+use curt_trace::TransportFigure;
+use curt_trace::{Counter as _, Snapshot};
+
+/// What became of a call on its way. It is told of calls that fail, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Journey {
+    /// How often it was handed to a socket as a whole.
+    pub transmissions: u32,
+    /// Bytes that were handed over with it, record marks included.
+    pub bytes_sent: u64,
+    /// Bytes of the reply, its record mark not included.
+    pub bytes_received: u64,
+    /// From its beginning until it was handed to a socket for the last time.
+    pub queued: Duration,
+    /// How long the caller stayed after its reply was there, to read for others.
+    pub stayed: Duration,
+}
+
+/// What passed over one connection, or over several. It is changed under a lock that its users hold anyhow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    pub(super) sends: u64,
+    pub(super) receives: u64,
+    pub(super) unknown_xids: u64,
+    pub(super) in_flight_sum: u64,
+    pub(super) sending_sum: u64,
+    pub(super) pending_sum: u64,
+    pub(super) most_at_once: u64,
+}
+
+/// What making connections took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Connecting {
+    pub(super) binds: u64,
+    pub(super) connects: u64,
+    pub(super) time: Duration,
+}
+
+impl Traffic {
+    /// A request was handed over while so many others waited for the socket, and so many for it or a reply.
+    pub(super) fn sent(&mut self, sending: usize, pending: usize) {
+        self.sends += 1;
+        self.in_flight_sum += self.sends.saturating_sub(self.receives);
+        self.sending_sum += sending as u64;
+        self.pending_sum += pending as u64;
+    }
+
+    /// So many requests are under way.
+    pub(super) fn under_way(&mut self, requests: usize) {
+        self.most_at_once = self.most_at_once.max(requests as u64);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.sends += other.sends;
+        self.receives += other.receives;
+        self.unknown_xids += other.unknown_xids;
+        self.in_flight_sum += other.in_flight_sum;
+        self.sending_sum += other.sending_sum;
+        self.pending_sum += other.pending_sum;
+        self.most_at_once = self.most_at_once.max(other.most_at_once);
+    }
+
+    /// As the table has it.
+    pub(super) fn figures(&self, connecting: &Connecting) -> Snapshot<TransportFigure> {
+        let figure = |figure: &TransportFigure| match figure {
+            TransportFigure::Binds => connecting.binds,
+            TransportFigure::Connects => connecting.connects,
+            TransportFigure::ConnectTime => u64::try_from(connecting.time.as_nanos()).unwrap_or(u64::MAX),
+            TransportFigure::Sends => self.sends,
+            TransportFigure::Receives => self.receives,
+            TransportFigure::UnknownXids => self.unknown_xids,
+            TransportFigure::InFlight => self.in_flight_sum,
+            TransportFigure::Backlog => 0,
+            TransportFigure::Sending => self.sending_sum,
+            TransportFigure::Pending => self.pending_sum,
+        };
+        TransportFigure::ALL.iter().map(figure).collect()
+    }
+}
+
+impl Connecting {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.binds += other.binds;
+        self.connects += other.connects;
+        self.time += other.time;
+    }
+}

@@ -1,0 +1,81 @@
+//! What is told of a call and of the connections: as often as it was sent, as long as it waited.
+
+use std::{io::Write, sync::Arc, thread, time::Duration};
+
+use curt_rpc::{
+    auth::Credential,
+    client::{Interrupt, Journey, NoEvents, Request, TcpTransport, Transport},
+};
+use curt_trace::TransportFigure;
+
+use super::fake::*;
+
+/// How long the server keeps what it answers.
+const KEPT: Duration = Duration::from_millis(30);
+
+#[test]
+fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
+    let (listener, address) = listen();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let first = read_record(&mut stream).unwrap();
+        // Lost: it is sent again over another connection.
+        drop(stream);
+        let (mut stream, _) = listener.accept().unwrap();
+        let second = read_record(&mut stream).unwrap();
+        assert_eq!(first, second);
+        thread::sleep(KEPT);
+        let reply = echo(&second);
+        // A reply to nobody comes before.
+        let mut stray = reply.clone();
+        stray[4] ^= 0x55;
+        stream.write_all(&stray).unwrap();
+        stream.write_all(&reply).unwrap();
+        (first.len() + 4, reply.len() - 4, stream)
+    });
+    let transport = TcpTransport::new(options(address), Arc::new(NoEvents));
+    assert_eq!(transport.report().connections, 0);
+    let request = Request {
+        program: PROGRAM,
+        version: 1,
+        procedure: 1,
+        credential: &Credential::None,
+        arguments: &Bytes(&[7; 40]),
+        bulk: &[8; 5],
+        results_max: 1 << 20,
+    };
+    let mut journey = Journey::default();
+    let began = std::time::Instant::now();
+    transport
+        .call_told(&request, &Interrupt::never(), &mut journey)
+        .unwrap();
+    let took = began.elapsed();
+    let (sent, received, _stream) = server.join().unwrap();
+    assert_eq!(journey.transmissions, 2);
+    assert_eq!(journey.bytes_sent, 2 * sent as u64);
+    assert_eq!(journey.bytes_received, received as u64);
+    // It waited for its second connection, and then for the server.
+    assert!(
+        !journey.queued.is_zero() && journey.queued + KEPT <= took,
+        "{journey:?} of {took:?}"
+    );
+
+    let report = transport.report();
+    let figures = [
+        TransportFigure::Binds,
+        TransportFigure::Connects,
+        TransportFigure::Sends,
+        TransportFigure::Receives,
+        TransportFigure::UnknownXids,
+        TransportFigure::Backlog,
+        TransportFigure::Sending,
+        TransportFigure::Pending,
+    ];
+    // One of each connection's sends found one call waiting: itself.
+    assert_eq!(
+        figures.map(|figure| report.value(figure)),
+        [0, 2, 2, 2, 1, 0, 0, 2]
+    );
+    assert_eq!((report.connections, report.most_at_once), (1, 1));
+    assert!(report.port != 0 && report.value(TransportFigure::ConnectTime) > 0);
+}

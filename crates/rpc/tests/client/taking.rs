@@ -1,0 +1,247 @@
+//! Replies that are used where they are received: by whichever thread reads, once, as a whole, or not at all.
+
+use std::{
+    io::Write,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use curt_rpc::{
+    auth::Credential,
+    client::{CallError, Interrupt, Journey, Reply, Request, Taker, TcpTransport, Transport},
+    record,
+};
+
+use super::fake::*;
+use super::transport;
+
+/// What a taker does with results.
+enum Habit {
+    Takes,
+    Declines,
+    Panics,
+}
+
+/// Keeps what it took.
+struct Recorder {
+    habit: Habit,
+    calls: AtomicUsize,
+    taken: Mutex<Vec<u8>>,
+}
+
+impl Recorder {
+    fn new(habit: Habit) -> Arc<Self> {
+        Arc::new(Self {
+            habit,
+            calls: AtomicUsize::new(0),
+            taken: Mutex::default(),
+        })
+    }
+
+    fn taken(&self) -> Vec<u8> {
+        self.taken.lock().unwrap().clone()
+    }
+}
+
+impl Taker for Recorder {
+    fn take(&self, results: &[u8]) -> bool {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        match self.habit {
+            Habit::Takes => {
+                self.taken.lock().unwrap().extend_from_slice(results);
+                true
+            }
+            Habit::Declines => false,
+            Habit::Panics => panic!("as the test wants it"),
+        }
+    }
+}
+
+fn call_taken(
+    transport: &TcpTransport,
+    arguments: &[u8],
+    taker: &Arc<Recorder>,
+) -> (Result<Reply, CallError>, Journey) {
+    let request = Request {
+        program: PROGRAM,
+        version: 1,
+        procedure: 1,
+        credential: &Credential::None,
+        arguments: &Bytes(arguments),
+        bulk: &[],
+        results_max: 1 << 20,
+    };
+    let mut journey = Journey::default();
+    let taker: Arc<dyn Taker> = Arc::<Recorder>::clone(taker);
+    let reply = transport.call_taken(&request, &Interrupt::never(), &mut journey, &taker);
+    (reply, journey)
+}
+
+fn echoing() -> TcpTransport {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || echo_all(stream.unwrap()));
+        }
+    });
+    transport(options(address))
+}
+
+fn arguments(seed: u32, length: usize) -> Vec<u8> {
+    let mut bytes = seed.to_be_bytes().to_vec();
+    bytes.resize(length, seed.to_le_bytes()[0]);
+    bytes
+}
+
+#[test]
+fn a_taker_has_the_results_and_the_caller_does_not() {
+    let transport = echoing();
+    let taker = Recorder::new(Habit::Takes);
+    let sent = arguments(7, 300_000);
+    let (reply, journey) = call_taken(&transport, &sent, &taker);
+    let reply = reply.unwrap();
+    assert!(reply.was_taken() && reply.results().is_empty());
+    assert_eq!(taker.taken(), sent);
+    assert!(journey.bytes_received > 300_000, "{journey:?}");
+}
+
+#[test]
+fn what_a_taker_declines_or_fails_at_its_caller_gets() {
+    let transport = echoing();
+    for habit in [Habit::Declines, Habit::Panics] {
+        let taker = Recorder::new(habit);
+        let sent = arguments(9, 5000);
+        let reply = call_taken(&transport, &sent, &taker).0.unwrap();
+        assert!(!reply.was_taken());
+        assert_eq!(reply.results(), sent);
+        assert_eq!(of(&taker.calls), 1);
+        // The connection goes on.
+        assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
+    }
+}
+
+#[test]
+fn streams_that_are_taken_and_calls_that_are_not_share_a_connection() {
+    let transport = &echoing();
+    thread::scope(|scope| {
+        for thread in 0..4_u32 {
+            scope.spawn(move || {
+                for number in 0..100 {
+                    let sent = arguments(thread * 1000 + number, 4 * (1 + number as usize * 500));
+                    let taker = Recorder::new(Habit::Takes);
+                    assert!(call_taken(transport, &sent, &taker).0.unwrap().was_taken());
+                    assert_eq!((taker.taken(), of(&taker.calls)), (sent, 1));
+                }
+            });
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let sent = arguments(thread * 1000 + number, 400);
+                    assert_eq!(call(transport, &sent).unwrap().results(), sent);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_reply_that_is_cut_off_is_not_taken_but_the_next_one_is() {
+    let (listener, address) = listen();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let record = read_record(&mut stream).unwrap();
+        let reply = echo(&record);
+        stream.write_all(&reply[..reply.len() - 8]).unwrap();
+        drop(stream);
+        echo_all(listener.accept().unwrap().0);
+    });
+    let transport = transport(options(address));
+    let taker = Recorder::new(Habit::Takes);
+    let sent = arguments(3, 200_000);
+    let (reply, journey) = call_taken(&transport, &sent, &taker);
+    assert!(reply.unwrap().was_taken());
+    assert_eq!((taker.taken(), of(&taker.calls)), (sent, 1));
+    assert_eq!(journey.transmissions, 2);
+    drop(transport);
+    server.join().unwrap();
+}
+
+#[test]
+fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
+    let (listener, address) = listen();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let first = xid(&read_record(&mut stream).unwrap());
+        // Accepted, but of a status that no RFC knows.
+        let mut out = Vec::new();
+        let body = record::open(&mut out);
+        out.extend([first, 1, 0, 0, 0, 9].map(u32::to_be_bytes).concat());
+        record::close(&mut out, body, 0);
+        stream.write_all(&out).unwrap();
+        let second = xid(&read_record(&mut stream).unwrap());
+        let mut huge = record::mark(1 << 24).to_vec();
+        huge.extend(second.to_be_bytes());
+        huge.resize(60_000, 3);
+        stream.write_all(&huge).unwrap();
+        let _ = read_record(&mut stream);
+    });
+    let transport = transport(options(address));
+    for _ in 0..2 {
+        let taker = Recorder::new(Habit::Takes);
+        let (reply, _) = call_taken(&transport, &[5; 8], &taker);
+        assert!(matches!(reply, Err(CallError::Malformed(_))), "{reply:?}");
+        assert_eq!(of(&taker.calls), 0);
+    }
+}
+
+#[test]
+fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
+    let (listener, address) = listen();
+    let (held, release) = std::sync::mpsc::channel::<()>();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let first = read_record(&mut stream).unwrap();
+        let second = read_record(&mut stream).unwrap();
+        stream.write_all(&echo(&first)).unwrap();
+        // The second is answered once the first caller has left.
+        release.recv().unwrap();
+        stream.write_all(&echo(&second)).unwrap();
+        let _ = read_record(&mut stream);
+    });
+    let transport = &transport(options(address));
+    let interrupt = &Interrupt::new();
+    thread::scope(|scope| {
+        let first = Recorder::new(Habit::Takes);
+        let leader = scope.spawn({
+            let first = Arc::clone(&first);
+            move || {
+                let request = Request {
+                    program: PROGRAM,
+                    version: 1,
+                    procedure: 1,
+                    credential: &Credential::None,
+                    arguments: &Bytes(&[1; 8]),
+                    bulk: &[],
+                    results_max: 1 << 20,
+                };
+                let taker: Arc<dyn Taker> = first;
+                let reply = transport.call_taken(&request, interrupt, &mut Journey::default(), &taker);
+                reply.unwrap().was_taken()
+            }
+        });
+        let second = scope.spawn(move || {
+            let taker = Recorder::new(Habit::Takes);
+            let reply = call_taken(transport, &[2; 8], &taker).0;
+            (reply.unwrap().was_taken(), taker.taken())
+        });
+        eventually("the first reply is taken", || of(&first.calls) == 1);
+        interrupt.raise();
+        assert!(leader.join().unwrap(), "its own reply was there");
+        held.send(()).unwrap();
+        assert_eq!(second.join().unwrap(), (true, vec![2; 8]));
+    });
+    transport.close();
+    server.join().unwrap();
+}

@@ -1,0 +1,206 @@
+//! Why a request is sent, and what spares one: the words in which a command's requests are explained.
+//!
+//! Every request has exactly one [`Cause`]: the one that its sender named ([`crate::scope::because`]), or else the one that
+//! its procedure alone tells ([`Cause::of_procedure`]). Every request that was not sent has the [`Rule`] that spared it; each
+//! is counted where the decision falls, as a [`ClientCounter`], so [`Rule::of`] is a table from counters to rules.
+
+use crate::client::ClientCounter;
+
+/// Declares an enum whose variants have a name and a meaning.
+macro_rules! word_table {
+    ($(#[$outer:meta])* $table:ident { $($row:ident $name:literal $meaning:literal;)* }) => {
+        $(#[$outer])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $table {
+            $(#[doc = $meaning] $row,)*
+        }
+
+        impl $table {
+            /// Every row, in the order in which they are printed.
+            pub const ALL: &'static [Self] = &[$(Self::$row,)*];
+
+            /// The position of this row in [`Self::ALL`].
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+
+            /// The name, as printed and serialised; never changed once published.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$row => $name,)* }
+            }
+
+            /// What it means, a sentence.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$row => $meaning,)* }
+            }
+
+            /// The row of this name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|row| row.name() == name)
+            }
+        }
+    };
+}
+
+word_table! {
+    /// Why a request was sent.
+    Cause {
+        OpenCheck "open-check" "Close-to-open: a file or directory was opened, and its attributes were asked for again.";
+        NameCheck "name-check" "A directory's attributes were asked for, to know whether its remembered names still hold.";
+        NameAgain "name-again" "A remembered name could not be believed any more and was looked up again.";
+        FirstUse "first-use" "A name was looked up of which nothing was known.";
+        Fill "fill" "A directory was read with attributes instead of looking its names up one by one.";
+        FillAgain "fill-again" "A directory was read with attributes instead of asking for those of its names one by one.";
+        AttributesExpired "attributes-expired" "Known attributes had outlived their time and were asked for again.";
+        AttributesUnknown "attributes-unknown" "Attributes were asked for of which nothing was known, or that a change had made doubtful.";
+        Access "access" "The server was asked what a caller may do.";
+        AccessConfirm "access-confirm" "The server was asked to confirm what mode bits or an old answer said: a denial, or another's data.";
+        Recheck "recheck" "A file stayed open longer than its attributes are believed, and was looked at again.";
+        LinkTarget "link-target" "A symbolic link's target was read.";
+        Listing "listing" "A directory was listed.";
+        ListingAhead "listing-ahead" "The next part of a directory was asked for before the reader wanted it.";
+        ListingCheck "listing-check" "A directory's attributes were asked for, to know whether its remembered listing still holds.";
+        DataRead "data-read" "A file's data were read.";
+        ReadAhead "read-ahead" "Data were read before anybody asked for them.";
+        Write "write" "Written data were sent.";
+        Commit "commit" "Sent data were made durable.";
+        SetAttributes "set-attributes" "Attributes were changed.";
+        Create "create" "A file, directory, link or device was made.";
+        Remove "remove" "A name was removed.";
+        Rename "rename" "A name was moved.";
+        Lock "lock" "A lock was taken, tested or given back.";
+        Statfs "statfs" "The file system's space was asked for.";
+        Mount "mount" "What a client asks before it can begin.";
+        Retry "retry" "The server had said that it is busy, and was asked again.";
+    }
+}
+
+word_table! {
+    /// What spared a request.
+    Rule {
+        AttributeCache "attribute cache" "Attributes were young enough.";
+        Sloppycto "sloppycto" "An open for reading believed attributes of a few seconds ago.";
+        Nocto "nocto" "An open believed attributes within their lifetime.";
+        Shared "shared request" "Somebody else's request was on its way, and its answer did.";
+        AccessCache "access cache" "The server had said what this caller may do.";
+        Noaccesscheck "noaccesscheck" "Mode bits said what this caller may do.";
+        PositiveNames "positive names" "The name was known.";
+        NegativeNames "negative names" "The name was known to be missing.";
+        CompleteDirectory "complete directory" "All names of the directory were known, and this was none of them.";
+        Dots "dots" ". and .. were known.";
+        ListingMemory "listing memory" "The listing was known.";
+        DataCache "data cache" "The data were in memory.";
+        Softreval "softreval" "The server was silent, and what was remembered had to do.";
+    }
+}
+
+impl Cause {
+    /// The cause of a request of which only the NFSv3 procedure is known.
+    #[must_use]
+    pub const fn of_procedure(number: u32) -> Self {
+        match number {
+            1 => Self::AttributesUnknown,
+            2 => Self::SetAttributes,
+            3 => Self::FirstUse,
+            4 => Self::Access,
+            5 => Self::LinkTarget,
+            6 => Self::DataRead,
+            7 => Self::Write,
+            8..=11 | 15 => Self::Create,
+            12 | 13 => Self::Remove,
+            14 => Self::Rename,
+            16 | 17 => Self::Listing,
+            18 => Self::Statfs,
+            21 => Self::Commit,
+            // NULL, FSINFO, PATHCONF, and what no table of procedures has.
+            _ => Self::Mount,
+        }
+    }
+}
+
+impl Rule {
+    /// The rule that a counter counts, if what it counts is a request that was not sent.
+    #[must_use]
+    pub const fn of(counter: ClientCounter) -> Option<Self> {
+        match counter {
+            ClientCounter::AttrHit => Some(Self::AttributeCache),
+            ClientCounter::AttrShared => Some(Self::Shared),
+            ClientCounter::OpenCtoSloppy => Some(Self::Sloppycto),
+            ClientCounter::OpenNocto => Some(Self::Nocto),
+            ClientCounter::AccessHitPositive | ClientCounter::AccessHitNegative => Some(Self::AccessCache),
+            ClientCounter::AccessLocalAllow => Some(Self::Noaccesscheck),
+            ClientCounter::PosHit => Some(Self::PositiveNames),
+            ClientCounter::NegHit => Some(Self::NegativeNames),
+            ClientCounter::DirFillMissing => Some(Self::CompleteDirectory),
+            ClientCounter::DotHit | ClientCounter::DotdotHit => Some(Self::Dots),
+            ClientCounter::ListingCached => Some(Self::ListingMemory),
+            ClientCounter::ReadHitBytes => Some(Self::DataCache),
+            ClientCounter::SoftRevalidation => Some(Self::Softreval),
+            _ => None,
+        }
+    }
+
+    /// The cause that the request would have had.
+    #[must_use]
+    pub const fn cause(self) -> Cause {
+        match self {
+            Self::AttributeCache | Self::Shared | Self::Softreval => Cause::AttributesExpired,
+            Self::Sloppycto | Self::Nocto => Cause::OpenCheck,
+            Self::AccessCache | Self::Noaccesscheck => Cause::Access,
+            Self::PositiveNames | Self::NegativeNames | Self::CompleteDirectory | Self::Dots => {
+                Cause::FirstUse
+            }
+            Self::ListingMemory => Cause::Listing,
+            Self::DataCache => Cause::DataRead,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counter as _, PROCEDURES};
+
+    #[test]
+    fn every_procedure_has_a_cause_and_every_name_leads_back() {
+        let mut seen = std::collections::BTreeSet::new();
+        for cause in Cause::ALL {
+            assert!(
+                seen.insert(cause.name()) && cause.meaning().ends_with('.'),
+                "{cause:?}"
+            );
+            assert_eq!(Cause::named(cause.name()), Some(*cause));
+            assert_eq!(Cause::ALL[cause.index()], *cause);
+        }
+        for rule in Rule::ALL {
+            assert!(
+                seen.insert(rule.name()) && rule.meaning().ends_with('.'),
+                "{rule:?}"
+            );
+            assert_eq!(Rule::named(rule.name()), Some(*rule));
+        }
+        let mount = PROCEDURES
+            .iter()
+            .zip(0..)
+            .filter(|(_, number)| Cause::of_procedure(*number) == Cause::Mount);
+        let mount: Vec<_> = mount.map(|(name, _)| *name).collect();
+        assert_eq!(mount, ["NULL", "FSINFO", "PATHCONF"]);
+    }
+
+    #[test]
+    fn only_answers_without_a_request_are_spared_ones() {
+        for counter in ClientCounter::ALL {
+            let asks = counter.meaning().contains("was asked") || counter.meaning().contains("were asked");
+            assert!(!asks || Rule::of(*counter).is_none(), "{}", counter.name());
+        }
+        assert_eq!(Rule::of(ClientCounter::NegHit), Some(Rule::NegativeNames));
+        assert_eq!(
+            Rule::of(ClientCounter::DirFillMissing),
+            Some(Rule::CompleteDirectory)
+        );
+    }
+}

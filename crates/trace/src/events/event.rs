@@ -1,0 +1,197 @@
+//! The events as types, made of the table.
+
+use super::fields::{Field, Value, of, word};
+use super::table::with_events;
+use super::{sinks, sys};
+
+/// Whether name and fields of an event stay as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stability {
+    /// They stay; fields may be added behind the others.
+    Stable,
+    /// They may change with any version.
+    Draft,
+}
+
+/// How often an event happens, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Frequency {
+    /// Once in a while: trouble, beginnings and ends.
+    Rare,
+    /// Some times for each message on the wire.
+    Request,
+    /// For each operation of a program, or each call that a server executes.
+    Operation,
+}
+
+/// What an event is in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Span {
+    /// A moment.
+    Instant,
+    /// Something begins on this thread, which ends on it before what began earlier.
+    Enter,
+    /// What this thread entered last ends.
+    Exit,
+    /// Something begins that may end on another thread; its first field tells what.
+    Begin,
+    /// What has the same first field ends.
+    End,
+}
+
+/// An event's row.
+#[derive(Debug, Clone, Copy)]
+pub struct Description {
+    /// Its name, as traced and as a probe.
+    pub name: &'static str,
+    /// Whether it stays.
+    pub stability: Stability,
+    /// How often it happens.
+    pub frequency: Frequency,
+    /// What it is in time.
+    pub span: Span,
+    /// Its fields, in the order in which a probe gives them as arguments.
+    pub fields: &'static [Field],
+    /// What it means, a sentence.
+    pub meaning: &'static str,
+}
+
+macro_rules! define {
+    ($($event:ident $name:literal $stability:ident $frequency:ident $span:ident { $($field:ident)* } $meaning:literal;)*) => {
+        /// One row of the table of events.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        pub enum Event {
+            $(#[doc = $meaning] $event,)*
+        }
+
+        impl Event {
+            /// Every event, in the table's order.
+            pub const ALL: &'static [Self] = &[$(Self::$event,)*];
+
+            /// Its row.
+            #[must_use]
+            pub const fn description(self) -> &'static Description {
+                match self {
+                    $(Self::$event => &Description {
+                        name: $name,
+                        stability: Stability::$stability,
+                        frequency: Frequency::$frequency,
+                        span: Span::$span,
+                        fields: &[$(word::$field),*],
+                        meaning: $meaning,
+                    },)*
+                }
+            }
+        }
+
+        /// Each event with its fields, as [`probe!`](crate::probe) takes it.
+        pub mod rows {
+            $(
+                #[doc = $meaning]
+                #[derive(Debug, Clone, Copy)]
+                #[allow(missing_docs, reason = "the meaning of each stands in the table of words")]
+                pub struct $event<'a> {
+                    $(pub $field: super::of::$field<'a>,)*
+                }
+
+                impl $event<'_> {
+                    /// Tells whoever wants to know.
+                    #[cold]
+                    #[inline(never)]
+                    pub fn emit(&self) {
+                        let values: &[super::Value<'_>] = &[$(self.$field.value()),*];
+                        super::sinks::emit(super::Event::$event, values);
+                    }
+                }
+            )*
+        }
+    };
+}
+
+with_events!(define);
+
+impl Event {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Whether anybody wants to know of it: one relaxed load.
+    #[inline]
+    #[must_use]
+    pub fn is_wanted(self) -> bool {
+        sys::wanted(self) != 0
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// The event of this number in the table.
+    #[must_use]
+    pub fn from_index(index: usize) -> Option<Self> {
+        Self::ALL.get(index).copied()
+    }
+
+    /// Its number in the table.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::fields::{Kind, WORDS};
+    use super::super::record::{FIELDS_MAX, TEXTS_MAX};
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_and_a_meaning_and_keeps_to_the_limits() {
+        let mut names = BTreeSet::new();
+        for (index, event) in Event::ALL.iter().enumerate() {
+            let row = event.description();
+            assert_eq!((event.index(), Event::from_index(index)), (index, Some(*event)));
+            assert!(names.insert(row.name), "{} twice", row.name);
+            let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+            assert!(row.name.bytes().all(is_word), "{}", row.name);
+            assert!(row.meaning.ends_with('.'), "{}", row.name);
+            assert!((1..=FIELDS_MAX).contains(&row.fields.len()), "{}", row.name);
+            let texts = row.fields.iter().filter(|field| field.kind == Kind::Text);
+            assert!(texts.count() <= TEXTS_MAX, "{}", row.name);
+            let fields: BTreeSet<_> = row.fields.iter().map(|field| field.name).collect();
+            assert_eq!(fields.len(), row.fields.len(), "{}", row.name);
+        }
+        assert_eq!(Event::from_index(Event::COUNT), None);
+    }
+
+    #[test]
+    fn what_is_entered_has_an_exit_of_its_name_and_what_begins_an_end() {
+        let names: BTreeSet<_> = Event::ALL.iter().map(|event| event.name()).collect();
+        for event in Event::ALL {
+            let row = event.description();
+            let other = match row.span {
+                Span::Enter if row.name.ends_with("_enter") => row.name.replace("_enter", "_exit"),
+                Span::Enter if row.name.ends_with("_call") => row.name.replace("_call", "_reply"),
+                Span::Enter => format!("{}_done", row.name),
+                Span::Begin => row.name.replace("_call", "_reply"),
+                Span::Instant | Span::Exit | Span::End => continue,
+            };
+            assert!(names.contains(other.as_str()), "{} has no {other}", row.name);
+        }
+    }
+
+    #[test]
+    fn the_words_are_sorted_and_each_is_used() {
+        assert!(WORDS.is_sorted_by_key(|word| word.name));
+        for word in WORDS {
+            let used = Event::ALL
+                .iter()
+                .any(|event| event.description().fields.contains(word));
+            assert!(used, "{}", word.name);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Events: what happens inside a client or server, as it happens, for whoever wants to see it.
+//!
+//! One table ([`table`]) has a row for each event. [`probe!`](crate::probe) tells of one. It is seen in three ways: by a probe in
+//! the program's file to which bpftrace, perf or SystemTap attach; by a [`Watch`], which `curt trace` reads through a control
+//! socket; and in a [ring](Ring) in a file that outlives the process. An event that nobody wants costs one relaxed load. One that
+//! is wanted costs a copy of its fields; it never waits, makes no system call and takes no memory, and what does not fit is
+//! lost and counted.
+//!
+//! Must not know what a request is: events are given numbers and names.
+
+mod document;
+mod event;
+mod fields;
+mod lane;
+mod names;
+mod short;
+mod sinks;
+mod sys;
+mod table;
+
+pub mod chrome;
+pub mod filter;
+pub mod pattern;
+pub mod record;
+pub mod recording;
+pub mod report;
+pub mod ring;
+
+pub use document::{list, markdown};
+pub use event::{Description, Event, Frequency, Span, Stability, rows};
+pub use fields::{Field, Kind, Number, Signed, Text, Value, WORDS, of};
+pub use filter::Filter;
+pub use pattern::select;
+pub use recording::{Item, Origin, Record, Recording, Shape, Writer};
+pub use ring::{Ring, RingLevel};
+pub use short::{Short, handle_hash, procedure_name};
+pub use sinks::{TooManyWatch, WATCHERS_MAX, Watch, keep_in_ring, now, time_of_day_offset};
+
+/// Tells of an event, if anybody wants to know: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0 })`. The values are
+/// not even made otherwise.
+#[macro_export]
+macro_rules! probe {
+    (@value $field:ident) => { $field };
+    (@value $field:ident $value:expr) => { $value };
+    ($event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        if $crate::events::Event::$event.is_wanted() {
+            $crate::events::rows::$event {
+                $($field: ::core::convert::Into::into($crate::probe!(@value $field $($value)?))),*
+            }
+            .emit();
+        }
+    };
+}

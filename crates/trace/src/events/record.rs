@@ -1,0 +1,134 @@
+//! How an event lies in memory and in a recording: 64-bit words.
+//!
+//! Word 0: length in words (16 bits), event (16), thread (32). Word 1: time, in nanoseconds of the monotonic clock. Then the
+//! fields: a number takes a word, a text a word with its length in bytes (and [`CUT`] if it was longer) and its bytes, filled up
+//! with zeros.
+
+use super::fields::Value;
+
+/// Most bytes that are kept of a text: a name of NFSv3 has no more.
+pub const TEXT_MAX: usize = 255;
+/// Most fields of an event.
+pub const FIELDS_MAX: usize = 8;
+/// Most texts among them.
+pub const TEXTS_MAX: usize = 4;
+/// Words before the fields.
+pub const HEADER_WORDS: usize = 2;
+/// The longest record of this version, in words.
+pub const RECORD_WORDS_MAX: usize = HEADER_WORDS + FIELDS_MAX + TEXTS_MAX * TEXT_MAX.div_ceil(8);
+/// Set in the length of a text of which the end was cut off.
+pub const CUT: u64 = 1 << 63;
+
+/// Event numbers from here on are no events but marks of a stream.
+pub const MARKS: u16 = 0xff00;
+/// All that happened until this time was told.
+pub const MARK_TOLD: u16 = 0xff00;
+/// A thread's name: one text.
+pub const MARK_THREAD: u16 = 0xff01;
+/// The end of a stream: how many events it has, and how many were lost.
+pub const MARK_END: u16 = 0xff02;
+
+/// A record's first two words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The event, or a mark.
+    pub event: u16,
+    /// The thread.
+    pub thread: u32,
+    /// Nanoseconds of the monotonic clock.
+    pub time: u64,
+}
+
+impl Header {
+    /// The first word of a record of so many words.
+    #[must_use]
+    pub fn first_word(&self, words: usize) -> u64 {
+        words as u64 & 0xffff | u64::from(self.event) << 16 | u64::from(self.thread) << 32
+    }
+
+    /// The header of a record, and its length in words.
+    #[must_use]
+    pub fn of(first: u64, time: u64) -> (Self, usize) {
+        let header = Self {
+            event: u16::try_from(first >> 16 & 0xffff).unwrap_or_default(),
+            thread: u32::try_from(first >> 32).unwrap_or_default(),
+            time,
+        };
+        (header, length(first))
+    }
+}
+
+/// The length of the record that begins with this word.
+#[must_use]
+pub fn length(first: u64) -> usize {
+    usize::try_from(first & 0xffff).unwrap_or_default()
+}
+
+/// How many words a value takes.
+fn words_of(value: &Value<'_>) -> usize {
+    match value {
+        Value::Number(_) | Value::Signed(_) => 1,
+        Value::Text(text) => 1 + text.len().min(TEXT_MAX).div_ceil(8),
+    }
+}
+
+/// How many words a record of these values takes.
+#[must_use]
+pub fn words(values: &[Value<'_>]) -> usize {
+    HEADER_WORDS + values.iter().map(words_of).sum::<usize>()
+}
+
+/// Gives a record's words to `put`, one after the other.
+pub fn encode(header: &Header, values: &[Value<'_>], mut put: impl FnMut(u64)) {
+    put(header.first_word(words(values)));
+    put(header.time);
+    for value in values {
+        match *value {
+            Value::Number(number) => put(number),
+            Value::Signed(number) => put(number.cast_unsigned()),
+            Value::Text(text) => {
+                let kept = &text[..text.len().min(TEXT_MAX)];
+                let cut = if kept.len() < text.len() { CUT } else { 0 };
+                put(kept.len() as u64 | cut);
+                for bytes in kept.chunks(8) {
+                    let mut word = [0; 8];
+                    word[..bytes.len()].copy_from_slice(bytes);
+                    put(u64::from_le_bytes(word));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_length_that_it_says_at_the_limits_of_texts_and_beyond() {
+        for size in [0, 1, 8, 9, TEXT_MAX - 1, TEXT_MAX, TEXT_MAX + 1, 5000] {
+            let text = vec![b'x'; size];
+            let values = [Value::Number(7), Value::Text(&text), Value::Signed(-2)];
+            let header = Header {
+                event: 3,
+                thread: u32::MAX,
+                time: 99,
+            };
+            let mut record = Vec::new();
+            encode(&header, &values, |word| record.push(word));
+            assert_eq!(record.len(), words(&values));
+            assert_eq!(Header::of(record[0], record[1]), (header, record.len()));
+            assert_eq!(record[3] & CUT != 0, size > TEXT_MAX);
+            assert_eq!(record.last(), Some(&(-2_i64).cast_unsigned()));
+        }
+    }
+
+    #[test]
+    fn the_longest_record_keeps_to_the_limit() {
+        let text = [b'x'; 300];
+        let mut values = vec![Value::Text(&text); TEXTS_MAX];
+        values.resize(FIELDS_MAX, Value::Number(1));
+        assert_eq!(words(&values), RECORD_WORDS_MAX);
+        const { assert!(RECORD_WORDS_MAX < 0xffff) };
+    }
+}

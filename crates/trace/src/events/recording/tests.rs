@@ -1,0 +1,172 @@
+//! What is written is read again, and nothing else is believed.
+
+use super::*;
+
+fn origin() -> Origin {
+    Origin {
+        curt: "9.9".to_owned(),
+        pid: 7,
+        program: "mount".to_owned(),
+        subject: "nas:/x on /mnt".to_owned(),
+        time_of_day_offset: 1 << 60,
+    }
+}
+
+fn records() -> Vec<u64> {
+    let mut words = Vec::new();
+    let header = Header {
+        event: Event::NfsLookupExit as u16,
+        thread: 42,
+        time: 1000,
+    };
+    let long = [b'x'; 300];
+    for name in [&b"name"[..], b"", &long] {
+        let values = [
+            Value::Number(2),
+            Value::Text(name),
+            Value::Number(9),
+            Value::Signed(-2),
+        ];
+        record::encode(&header, &values, |word| words.push(word));
+    }
+    words
+}
+
+fn bytes() -> Vec<u8> {
+    let mut writer = Writer::new(origin()).expect("a writer");
+    writer.records(&records(), |thread| Some(format!("thread {thread}")));
+    writer.told_until(2000);
+    writer.end(5);
+    writer.take()
+}
+
+fn items(bytes: &[u8]) -> Result<Vec<Item>, RecordingError> {
+    let mut recording = Recording::open(bytes)?;
+    let mut items = Vec::new();
+    while let Some(item) = recording.next_item()? {
+        items.push(item);
+    }
+    Ok(items)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let bytes = bytes();
+    assert_eq!(
+        Recording::open(&bytes[..]).expect("a recording").head(),
+        &Head::new(origin())
+    );
+    let items = items(&bytes).expect("it is whole");
+    assert_eq!(items.len(), 6);
+    assert_eq!(items[0], Item::Thread(42, "thread 42".to_owned()));
+    let Item::Event(first) = &items[1] else {
+        panic!("{items:?}")
+    };
+    assert_eq!(
+        (first.time, first.thread, first.event),
+        (1000, 42, Event::NfsLookupExit as usize)
+    );
+    assert_eq!(first.values[1], Datum::Text(b"name".to_vec(), false));
+    assert_eq!(first.values[3], Datum::Signed(-2));
+    let Item::Event(long) = &items[3] else {
+        panic!("{items:?}")
+    };
+    assert_eq!(long.values[1], Datum::Text(vec![b'x'; TEXT_MAX], true));
+    assert_eq!(items[4], Item::Told(2000));
+    assert_eq!(items[5], Item::End { told: 3, lost: 5 });
+}
+
+#[test]
+fn what_was_read_is_written_as_it_was() {
+    let read = items(&bytes()).expect("it is whole");
+    let events: Vec<_> = read
+        .into_iter()
+        .filter(|item| matches!(item, Item::Event(_)))
+        .collect();
+    let mut writer = Writer::of(&Head::new(origin())).expect("a writer");
+    for item in &events {
+        if let Item::Event(record) = item {
+            writer.record(record);
+        }
+    }
+    assert_eq!(items(&writer.take()).expect("it is whole"), events);
+}
+
+#[test]
+fn a_recording_that_ends_anywhere_is_cut_off_there() {
+    let bytes = bytes();
+    for end in 8..bytes.len() {
+        match items(&bytes[..end]) {
+            Ok(read) => assert!(read.len() < 6, "{end}"),
+            Err(error) => assert!(matches!(error, RecordingError::CutOff), "{end}: {error}"),
+        }
+    }
+    assert!(matches!(items(b"something"), Err(RecordingError::NoRecording)));
+}
+
+#[test]
+fn any_byte_may_be_wrong() {
+    let bytes = bytes();
+    // Most of it is the description; its middle says nothing new.
+    let steps = (0..bytes.len()).filter(|at| at % 97 == 0 || *at + 600 > bytes.len() || *at < 64);
+    for at in steps {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut spoilt = bytes.clone();
+            spoilt[at] = value;
+            let _ = items(&spoilt);
+        }
+    }
+}
+
+#[test]
+fn lengths_are_held_against_limits() {
+    let mut words = vec![MAGIC, HEAD_MAX + 1];
+    let raw = |words: &[u64]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    assert!(matches!(items(&raw(&words)), Err(RecordingError::Head(_))));
+    words[1] = HEAD_MAX;
+    assert!(matches!(items(&raw(&words)), Err(RecordingError::CutOff)));
+    let mut writer = Writer::new(Origin::default()).expect("a writer");
+    let head = writer.take();
+    for length in [0, 1, WORDS_MAX as u64 + 1, 0xffff] {
+        let bytes = [head.clone(), raw(&[length, 0])].concat();
+        assert!(
+            matches!(items(&bytes), Err(RecordingError::Spoilt(1))),
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn events_and_marks_of_another_version_are_read_or_passed_over() {
+    let mut head = Head::new(origin());
+    head.events = vec![Shape {
+        name: "new".to_owned(),
+        span: "spiral".to_owned(),
+        fields: vec![FieldShape {
+            name: "weight".to_owned(),
+            kind: "grams".to_owned(),
+        }],
+    }];
+    let mut words = vec![MAGIC];
+    words.extend(head.words().expect("words"));
+    let mark = Header {
+        event: MARKS + 99,
+        thread: 0,
+        time: 0,
+    };
+    record::encode(&mark, &[], |word| words.push(word));
+    let event = Header {
+        event: 0,
+        thread: 1,
+        time: 2,
+    };
+    record::encode(&event, &[Value::Number(12)], |word| words.push(word));
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let read = items(&bytes).expect("it can be read");
+    assert!(matches!(&read[..], [Item::Event(record)] if record.values == [Datum::Number(12)]));
+}

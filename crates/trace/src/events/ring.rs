@@ -1,0 +1,382 @@
+//! The ring: a file in which a process keeps its last events, and which is still there when it was killed or has failed.
+//!
+//! Words of 64 bits, little-endian: [`MAGIC`], format, lanes, words of each lane, where the lanes begin, and what a
+//! [recording](super::recording) begins with: the length of the description and the description; then the lanes, of
+//! which each has a head of [`CONTROL_WORDS`]. The file is mapped: writing an event to it is writing to memory. A process that ends well
+//! takes its ring away; of those that did not, the last [`LEFT_MAX`] are kept.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use thiserror::Error;
+
+use super::event::{Event, Frequency};
+use super::lane::{Buffer, CONTROL_WORDS, HEAD, LANES, LOST, Policy, TAIL, words_needed};
+use super::record::{self, HEADER_WORDS, RECORD_WORDS_MAX};
+use super::recording::{Head, Item, Origin, Record, RecordingError, decode};
+use super::sinks;
+
+/// The first word of a ring.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTRING");
+/// The only layout until now.
+const FORMAT: u64 = 1;
+/// Words of each lane: 64 KiB, half a mebibyte in all.
+const LANE_WORDS: usize = 8 * 1024;
+/// Where the description begins.
+const HEAD_AT: usize = 5;
+/// Lanes begin at a page.
+const PAGE_WORDS: usize = 512;
+/// How many rings of processes that did not end well are kept.
+pub const LEFT_MAX: usize = 8;
+/// The ending of a ring's name.
+const ENDING: &str = "ring";
+/// The largest ring that is read, in bytes.
+const READ_MAX: u64 = 64 << 20;
+/// Most lanes of a ring that is read.
+const READ_LANES_MAX: u64 = 1024;
+
+/// Which events a ring keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RingLevel {
+    /// None.
+    Off,
+    /// Those that happen once in a while.
+    Rare,
+    /// Those that messages on the wire cause, too.
+    #[default]
+    Request,
+    /// All.
+    Operation,
+}
+
+impl RingLevel {
+    /// Every level.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Rare, Self::Request, Self::Operation];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Rare => "rare",
+            Self::Request => "request",
+            Self::Operation => "operation",
+        }
+    }
+
+    /// The events of this level.
+    #[must_use]
+    pub fn events(self) -> Vec<Event> {
+        let most = match self {
+            Self::Off => return Vec::new(),
+            Self::Rare => Frequency::Rare,
+            Self::Request => Frequency::Request,
+            Self::Operation => Frequency::Operation,
+        };
+        let all = Event::ALL.iter().copied();
+        all.filter(|event| event.description().frequency <= most)
+            .collect()
+    }
+}
+
+impl fmt::Display for RingLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that is no level.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("expected off, rare, request or operation")]
+pub struct NoLevel;
+
+impl FromStr for RingLevel {
+    type Err = NoLevel;
+
+    fn from_str(word: &str) -> Result<Self, NoLevel> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.name() == word)
+            .ok_or(NoLevel)
+    }
+}
+
+/// This process's ring. Dropped, its file goes; in a panic it stays.
+#[derive(Debug)]
+pub struct Ring {
+    path: PathBuf,
+    /// Locked as long as the process lives, so that others can tell.
+    _file: File,
+}
+
+impl Ring {
+    /// Makes this process's ring in `directory`, which is there. It keeps nothing yet: see
+    /// [`keep_in_ring`](super::keep_in_ring). To be called once in a process.
+    ///
+    /// # Errors
+    /// The file cannot be made, or the process has a ring.
+    pub fn create(directory: &Path, origin: Origin) -> io::Result<Self> {
+        let path = directory.join(format!("{}.{ENDING}", origin.pid));
+        take_away_old(directory, &path);
+        put_aside(&path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&path)?;
+        let ring = Self { path, _file: file };
+        // Whoever looks which rings are left holds it for a moment at most.
+        flock(&ring._file, FlockOperation::LockExclusive)?;
+        ring.lay_out(&Head::new(origin))?;
+        Ok(ring)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lay_out(&self, head: &Head) -> io::Result<()> {
+        let description = head.words()?;
+        let start = (HEAD_AT + description.len()).next_multiple_of(PAGE_WORDS);
+        let words = start + words_needed(LANE_WORDS);
+        // All of it now: there is no room later is a signal that ends the process.
+        fallocate(
+            &self._file,
+            FallocateFlags::empty(),
+            0,
+            (words * size_of::<u64>()) as u64,
+        )?;
+        let memory = super::sys::map(&self._file, words)?;
+        let beginning = [MAGIC, FORMAT, LANES as u64, LANE_WORDS as u64, start as u64];
+        for (word, value) in memory.iter().zip(beginning.into_iter().chain(description)) {
+            word.store(value.to_le(), Ordering::Relaxed);
+        }
+        let lanes: &'static [AtomicU64] = &memory[start..];
+        if sinks::set_ring(Buffer::new(lanes, LANE_WORDS, Policy::Overwrite)) {
+            Ok(())
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "this process has a ring",
+            ))
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        sinks::keep_in_ring(&[]);
+        if !std::thread::panicking() {
+            // Nobody wants to know what led to a good end.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The rings in `directory` whose processes did not end well, the newest first.
+///
+/// # Errors
+/// The directory cannot be read. That it is not there only means that there are none.
+pub fn left(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut rings = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == ENDING) && is_left(&path) {
+            let made = fs::symlink_metadata(&path).map_or((0, 0), |made| (made.mtime(), made.mtime_nsec()));
+            rings.push((made, path));
+        }
+    }
+    rings.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(rings.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Whether nobody holds it any more.
+fn is_left(path: &Path) -> bool {
+    let mut options = OpenOptions::new();
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.read(true).custom_flags(flags).open(path);
+    file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+/// Gives the ring of an earlier process of this number another name: in a container every daemon may have the same one.
+fn put_aside(path: &Path) -> io::Result<()> {
+    let made = match fs::symlink_metadata(path) {
+        Ok(made) => made.mtime(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    fs::rename(path, path.with_extension(format!("{made}.{ENDING}")))
+}
+
+/// Makes room for a new ring. What cannot be removed stays.
+fn take_away_old(directory: &Path, own: &Path) {
+    let left = left(directory).unwrap_or_default();
+    let others = left.iter().filter(|path| *path != own);
+    for path in others.skip(LEFT_MAX - 1) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Whether a file begins as a ring does; the file is then at its beginning again.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_ring(file: &mut (impl Read + Seek)) -> io::Result<bool> {
+    let mut first = Vec::new();
+    file.by_ref().take(8).read_to_end(&mut first)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(first == MAGIC.to_le_bytes())
+}
+
+/// What is in a ring.
+#[derive(Debug)]
+pub struct Left {
+    /// Of which process, and which events.
+    pub head: Head,
+    /// The last events, in order.
+    pub records: Vec<Record>,
+    /// How many were before them.
+    pub overwritten: u64,
+}
+
+/// Reads a ring. Its process may still live; what it writes meanwhile may be missing.
+///
+/// # Errors
+/// It is no ring, or was spoilt.
+pub fn read(file: impl Read) -> Result<Left, RecordingError> {
+    let mut bytes = Vec::new();
+    file.take(READ_MAX).read_to_end(&mut bytes)?;
+    let words: Vec<u64> = bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("a chunk has its size")))
+        .collect();
+    let [magic, format, lanes, lane_words, start, ..] = words[..] else {
+        return Err(RecordingError::NoRecording);
+    };
+    if magic != MAGIC {
+        return Err(RecordingError::NoRecording);
+    }
+    let head = Head::read(&bytes[HEAD_AT * 8..])?;
+    let size = usize::try_from(lane_words)
+        .ok()
+        .filter(|size| size.is_power_of_two());
+    let (Some(size), FORMAT, ..=READ_LANES_MAX) = (size, format, lanes) else {
+        return Err(RecordingError::Head(format!(
+            "format {format}, {lanes} lanes of {lane_words} words"
+        )));
+    };
+    let rest = usize::try_from(start).ok().and_then(|start| words.get(start..));
+    let mut left = Left {
+        head,
+        records: Vec::new(),
+        overwritten: 0,
+    };
+    let lanes = usize::try_from(lanes).unwrap_or_default();
+    for lane in rest
+        .unwrap_or_default()
+        .chunks_exact(CONTROL_WORDS.saturating_add(size))
+        .take(lanes)
+    {
+        let (control, words) = lane.split_at(CONTROL_WORDS);
+        left.overwritten = left.overwritten.saturating_add(control[LOST]);
+        read_lane(control, words, &left.head, &mut left.records);
+    }
+    left.records.sort_by_key(|record| record.time);
+    Ok(left)
+}
+
+/// Takes the records of a lane, as far as they make sense.
+fn read_lane(control: &[u64], words: &[u64], head: &Head, records: &mut Vec<Record>) {
+    let (end, mut at) = (control[HEAD], control[TAIL]);
+    let mut unread = end.wrapping_sub(at).min(words.len() as u64);
+    let word = |at: u64| words[usize::try_from(at).unwrap_or_default() & (words.len() - 1)];
+    while unread > 0 {
+        let length = record::length(word(at));
+        if !(HEADER_WORDS..=RECORD_WORDS_MAX).contains(&length) || length as u64 > unread {
+            return;
+        }
+        let one: Vec<u64> = (0..length as u64)
+            .map(|offset| word(at.wrapping_add(offset)))
+            .collect();
+        if let Some(Some(Item::Event(record))) = decode(&one, head) {
+            records.push(record);
+        }
+        at = at.wrapping_add(length as u64);
+        unread -= length as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keep_in_ring;
+    use super::*;
+
+    fn origin(pid: u32) -> Origin {
+        Origin {
+            pid,
+            ..Origin::default()
+        }
+    }
+
+    fn spoil(bytes: &[u8]) {
+        for at in (0..bytes.len()).filter(|at| *at < 64 || at % 20_011 == 0) {
+            for value in [0, 0x7f, 0xff] {
+                let mut spoilt = bytes.to_vec();
+                spoilt[at] = value;
+                let _ = read(&spoilt[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_events_are_in_the_file_while_the_process_lives_and_old_files_go() {
+        let directory = std::env::temp_dir().join(format!("curt-ring-test-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        for number in 0..LEFT_MAX + 3 {
+            fs::write(directory.join(format!("{number}.{ENDING}")), "old").expect("a file");
+        }
+        let former = directory.join("4000000.ring");
+        fs::write(&former, "of an earlier process of this number").expect("a file");
+        let ring = Ring::create(&directory, origin(4_000_000)).expect("a ring");
+        let rings = left(&directory).expect("the directory");
+        assert_eq!(rings.len(), LEFT_MAX);
+        let mut kept = rings.iter().filter_map(|path| fs::read(path).ok());
+        assert!(kept.any(|bytes| bytes.starts_with(b"of an earlier")));
+        assert!(Ring::create(&directory, origin(4_000_001)).is_err());
+        assert_eq!(fs::metadata(ring.path()).expect("the ring").mode() & 0o777, 0o600);
+        keep_in_ring(&[Event::NfsUmount]);
+        let told = 20_000_u64;
+        for number in 0..told {
+            crate::probe!(NfsUmount {
+                server: "nas",
+                name: format!("/mnt/{number}").as_str()
+            });
+        }
+        let bytes = fs::read(ring.path()).expect("the ring");
+        let read = read(&bytes[..]).expect("a ring");
+        assert_eq!(read.head, Head::new(origin(4_000_000)));
+        assert_eq!(read.records.len() as u64 + read.overwritten, told);
+        assert!(read.records.len() > 500);
+        let last = read.records.last().expect("the last");
+        let name = super::super::recording::Datum::Text(format!("/mnt/{}", told - 1).into_bytes(), false);
+        assert_eq!(last.values[1], name);
+        spoil(&bytes);
+        let path = ring.path().to_owned();
+        drop(ring);
+        assert!(!path.exists() && !Event::NfsUmount.is_wanted());
+        fs::remove_dir_all(directory).expect("the directory");
+    }
+}

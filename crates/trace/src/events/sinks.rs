@@ -1,0 +1,259 @@
+//! Where events go that somebody wants: probes, the buffers of who watches now, and the ring that outlives the process.
+//!
+//! Owns which buffers there are. Each has a bit in the word of every event that it wants. Buffers are made once and used again,
+//! never given back, so that a thread that is about to write never meets one that is gone.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::time::{ClockId, clock_gettime};
+use thiserror::Error;
+
+use super::event::Event;
+use super::fields::Value;
+use super::lane::{Buffer, Policy, words_needed};
+use super::record::Header;
+use super::sys;
+
+/// How many may watch at the same time.
+pub const WATCHERS_MAX: usize = 4;
+
+/// Words of each lane of a watcher's buffer: 512 KiB, half a second of 100,000 events each second in all lanes together.
+const WATCHER_LANE_WORDS: usize = 64 * 1024;
+
+/// The first bit for buffers; the ring's. Those of watchers follow.
+const FIRST_BIT: u32 = 1 << 16;
+
+static WATCHERS: [Watcher; WATCHERS_MAX] = [const { Watcher::new() }; WATCHERS_MAX];
+static RING: OnceLock<Buffer<&'static [AtomicU64]>> = OnceLock::new();
+/// Held while what the ring keeps is changed.
+static RING_EVENTS: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// This thread's number, asked of the system once; 0: not yet.
+    static THREAD: Cell<u32> = const { Cell::new(0) };
+}
+
+struct Watcher {
+    taken: AtomicBool,
+    buffer: OnceLock<Buffer<Box<[AtomicU64]>>>,
+}
+
+impl Watcher {
+    const fn new() -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+            buffer: OnceLock::new(),
+        }
+    }
+}
+
+/// Tells whoever wants to know of an event.
+pub(super) fn emit(event: Event, values: &[Value<'_>]) {
+    let wanted = sys::wanted(event);
+    if wanted & sys::PROBED != 0 {
+        sys::fire(event, values);
+    }
+    if wanted < FIRST_BIT {
+        return;
+    }
+    let header = Header {
+        event: event as u16,
+        thread: thread(),
+        time: now(),
+    };
+    if wanted & FIRST_BIT != 0
+        && let Some(ring) = RING.get()
+    {
+        ring.push(&header, values);
+    }
+    for (number, watcher) in WATCHERS.iter().enumerate() {
+        if wanted & bit(number) != 0
+            && let Some(buffer) = watcher.buffer.get()
+        {
+            buffer.push(&header, values);
+        }
+    }
+}
+
+/// The monotonic clock in nanoseconds: the time of events, and of other tracers that are asked for it.
+#[must_use]
+pub fn now() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// What has to be added to the time of an event to have the time of day, in nanoseconds since 1970.
+#[must_use]
+pub fn time_of_day_offset() -> u64 {
+    nanoseconds(ClockId::Realtime).saturating_sub(now())
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    // Neither clock is before its beginning.
+    let part = |number: i64| u64::try_from(number).unwrap_or_default();
+    part(time.tv_sec)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(part(time.tv_nsec))
+}
+
+fn thread() -> u32 {
+    let known = THREAD.get();
+    if known != 0 {
+        return known;
+    }
+    let number = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    THREAD.set(number);
+    number
+}
+
+fn bit(watcher: usize) -> u32 {
+    FIRST_BIT << (1 + watcher)
+}
+
+/// Why one cannot watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{WATCHERS_MAX} watch already: end one of them")]
+pub struct TooManyWatch;
+
+/// Some events, as they happen, from now until this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    number: usize,
+    events: Vec<Event>,
+    lost_before: u64,
+}
+
+impl Watch {
+    /// Begins.
+    ///
+    /// # Errors
+    /// Too many watch already.
+    pub fn begin(events: &[Event]) -> Result<Self, TooManyWatch> {
+        // Acquire: what the last one left in the buffer is seen, and thrown away.
+        let number = WATCHERS
+            .iter()
+            .position(|watcher| !watcher.taken.swap(true, Ordering::Acquire));
+        let number = number.ok_or(TooManyWatch)?;
+        let buffer = WATCHERS[number].buffer.get_or_init(|| {
+            let words = words_needed(WATCHER_LANE_WORDS);
+            let memory = (0..words).map(|_| AtomicU64::new(0)).collect();
+            Buffer::new(memory, WATCHER_LANE_WORDS, Policy::Keep)
+        });
+        buffer.drain(&mut Vec::new());
+        for event in events {
+            sys::want(*event, bit(number));
+        }
+        Ok(Self {
+            number,
+            events: events.to_vec(),
+            lost_before: buffer.lost(),
+        })
+    }
+
+    /// Takes out what happened since the last time, as records.
+    pub fn drain(&self, out: &mut Vec<u64>) {
+        if let Some(buffer) = WATCHERS[self.number].buffer.get() {
+            buffer.drain(out);
+        }
+    }
+
+    /// How many events did not fit since the beginning.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let buffer = WATCHERS[self.number].buffer.get();
+        buffer.map_or(0, |buffer| buffer.lost().saturating_sub(self.lost_before))
+    }
+}
+
+impl Watch {
+    /// Nothing that happens from now on is told; what happened can still be [taken out](Self::drain).
+    pub fn stop(&self) {
+        for event in &self.events {
+            sys::stop_wanting(*event, bit(self.number));
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop();
+        // Pairs with `begin`.
+        WATCHERS[self.number].taken.store(false, Ordering::Release);
+    }
+}
+
+/// Gives the process its ring; returns whether it had none.
+pub(super) fn set_ring(ring: Buffer<&'static [AtomicU64]>) -> bool {
+    RING.set(ring).is_ok()
+}
+
+/// Has the ring keep these events and no others, from now on.
+pub fn keep_in_ring(events: &[Event]) {
+    let _held = RING_EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    for event in Event::ALL {
+        if events.contains(event) {
+            sys::want(*event, FIRST_BIT);
+        } else {
+            sys::stop_wanting(*event, FIRST_BIT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record;
+    use super::*;
+
+    /// The test's own events: others of this process may use any but these.
+    const EVENT: Event = Event::NfsSillyrenameUnlink;
+
+    fn tell(name: &str) {
+        crate::probe!(NfsSillyrenameUnlink {
+            dir: 5_u64,
+            name,
+            new_name: ".nfs1",
+            error: 0
+        });
+    }
+
+    fn records(watch: &Watch) -> usize {
+        let mut words = Vec::new();
+        watch.drain(&mut words);
+        let (mut rest, mut count) = (&words[..], 0);
+        while let [first, ..] = rest {
+            rest = &rest[record::length(*first)..];
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn who_watches_is_told_and_nobody_else_and_places_are_bounded() {
+        tell("before");
+        let watch = Watch::begin(&[EVENT]).expect("a place");
+        tell("one");
+        tell("two");
+        assert_eq!(records(&watch), 2);
+        let others: Vec<_> = (1..WATCHERS_MAX)
+            .map(|_| Watch::begin(&[]).expect("a place"))
+            .collect();
+        assert_eq!(Watch::begin(&[EVENT]).err(), Some(TooManyWatch));
+        tell("three");
+        assert_eq!((records(&watch), watch.lost()), (1, 0));
+        assert_eq!(records(&others[0]), 0);
+        drop((watch, others));
+        assert!(!EVENT.is_wanted());
+        let again = Watch::begin(&[EVENT]).expect("a place");
+        assert_eq!(records(&again), 0);
+        // Nobody reads: the buffer is full once, and the rest is counted.
+        let told = 100_000;
+        (0..told).for_each(|_| tell("a name of some length"));
+        let lost = again.lost();
+        assert!(lost > 0);
+        assert_eq!(records(&again) as u64 + lost, told);
+        tell("and goes on");
+        assert_eq!(records(&again), 1);
+    }
+}

@@ -1,0 +1,184 @@
+//! The probes that other programs attach to, the word of each event that says who wants it, and the memory of the ring.
+//!
+//! JUSTIFICATION: a probe is a note in the program's file that names an instruction, an argument list and a counter
+//! (`.note.stapsdt`, as SystemTap, bpftrace, perf and gdb know it); only assembly writes such notes. A file that is mapped is
+//! what outlives a process that is killed; the language has no safe word for it.
+//!
+//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: the kernel counts there who is attached, we
+//! mark in the upper half which buffers want the event. So one load answers for both.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::event::Event;
+use super::fields::Value;
+use super::record::{FIELDS_MAX, TEXT_MAX, TEXTS_MAX};
+use super::table::with_events;
+
+/// Who wants each event: a count of probes attached in the lower half, a bit for each buffer in the upper one. In a section of
+/// its own that lies in the program's file, for the kernel finds the counter by its place there.
+// SAFETY: the name of the section means nothing to the linker; the memory is ordinary, writable and zero.
+#[unsafe(link_section = ".probes")]
+#[used]
+static WANTED: [AtomicU32; Event::COUNT] = [const { AtomicU32::new(0) }; Event::COUNT];
+
+/// The bits of [`WANTED`] in which the kernel counts.
+pub(super) const PROBED: u32 = 0xffff;
+
+#[inline]
+pub(super) fn wanted(event: Event) -> u32 {
+    // Relaxed: whoever misses a change for one event sees it for the next.
+    WANTED[event.index()].load(Ordering::Relaxed)
+}
+
+/// Marks that the buffer of this bit wants the event from now on.
+pub(super) fn want(event: Event, bit: u32) {
+    WANTED[event.index()].fetch_or(bit, Ordering::Relaxed);
+}
+
+/// Marks that it does not want it any more.
+pub(super) fn stop_wanting(event: Event, bit: u32) {
+    WANTED[event.index()].fetch_and(!bit, Ordering::Relaxed);
+}
+
+/// What an attached program is given: a word for each field; where a text is, the address of its bytes, which end with a zero.
+struct Arguments {
+    words: [u64; FIELDS_MAX],
+    /// Copied to the stack, which is there: who attaches reads memory without waiting for it.
+    texts: [[u8; TEXT_MAX + 1]; TEXTS_MAX],
+}
+
+/// Fires an event's probe.
+#[cold]
+#[inline(never)]
+pub(super) fn fire(event: Event, values: &[Value<'_>]) {
+    let mut arguments = Arguments {
+        words: [0; FIELDS_MAX],
+        texts: [[0; TEXT_MAX + 1]; TEXTS_MAX],
+    };
+    let mut texts = arguments.texts.iter_mut();
+    for (word, value) in arguments.words.iter_mut().zip(values) {
+        *word = match *value {
+            Value::Number(number) => number,
+            Value::Signed(number) => number.cast_unsigned(),
+            Value::Text(text) => {
+                let Some(copy) = texts.next() else { continue };
+                let kept = &text[..text.len().min(TEXT_MAX)];
+                copy[..kept.len()].copy_from_slice(kept);
+                copy.as_ptr().expose_provenance() as u64
+            }
+        };
+    }
+    fire_with(event, &arguments.words);
+    // The texts have to be there until now.
+    std::hint::black_box(&arguments.texts);
+}
+
+/// How a field is described to who attaches: its size, signed if it can be negative, and where it lies from the register on.
+#[cfg(target_arch = "x86_64")]
+macro_rules! operands {
+    (;$($offset:literal)*) => { "" };
+    (error $($field:ident)*; $offset:literal $($offsets:literal)*) => {
+        concat!("-8@", $offset, "({arguments}) ", operands!($($field)*; $($offsets)*))
+    };
+    ($first:ident $($field:ident)*; $offset:literal $($offsets:literal)*) => {
+        concat!("8@", $offset, "({arguments}) ", operands!($($field)*; $($offsets)*))
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! operands {
+    (;$($offset:literal)*) => { "" };
+    (error $($field:ident)*; $offset:literal $($offsets:literal)*) => {
+        concat!("-8@[{arguments}, ", $offset, "] ", operands!($($field)*; $($offsets)*))
+    };
+    ($first:ident $($field:ident)*; $offset:literal $($offsets:literal)*) => {
+        concat!("8@[{arguments}, ", $offset, "] ", operands!($($field)*; $($offsets)*))
+    };
+}
+
+/// One instruction that does nothing, and the note that names it (the layout is that of <sys/sdt.h>, version 3).
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! probe_at {
+    ($name:literal, $operands:expr, $words:ident, $event:ident, [$($option:ident),*]) => {
+        std::arch::asm!(
+            "990: nop",
+            ".pushsection .note.stapsdt, \"?\", \"note\"",
+            ".balign 4",
+            ".4byte 992f-991f, 994f-993f, 3",
+            "991: .asciz \"stapsdt\"",
+            "992: .balign 4",
+            "993: .8byte 990b",
+            ".8byte _.stapsdt.base",
+            ".8byte {wanted} + {offset}",
+            ".asciz \"curt\"",
+            concat!(".asciz \"", $name, "\""),
+            concat!(".asciz \"", $operands, "\""),
+            "994: .balign 4",
+            ".popsection",
+            ".ifndef _.stapsdt.base",
+            ".pushsection .stapsdt.base, \"aG\", \"progbits\", .stapsdt.base, comdat",
+            ".weak _.stapsdt.base",
+            ".hidden _.stapsdt.base",
+            "_.stapsdt.base: .space 1",
+            ".size _.stapsdt.base, 1",
+            ".popsection",
+            ".endif",
+            arguments = in(reg) $words.as_ptr(),
+            wanted = sym WANTED,
+            offset = const Event::$event.index() * size_of::<AtomicU32>(),
+            options(readonly, nostack, preserves_flags, $($option),*)
+        )
+    };
+}
+
+macro_rules! fire_each {
+    ($($event:ident $name:literal $stability:ident $frequency:ident $span:ident { $($field:ident)* } $meaning:literal;)*) => {
+        #[cfg(target_arch = "x86_64")]
+        fn fire_with(event: Event, words: &[u64; FIELDS_MAX]) {
+            match event {
+                // SAFETY: the instruction does nothing; what is named beside it is not loaded into the program, and the register
+                // holds the address of words that live until it is passed.
+                $(Event::$event => unsafe {
+                    probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56), words, $event, [att_syntax])
+                },)*
+            }
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        fn fire_with(event: Event, words: &[u64; FIELDS_MAX]) {
+            match event {
+                // SAFETY: as on x86_64.
+                $(Event::$event => unsafe {
+                    probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56), words, $event, [])
+                },)*
+            }
+        }
+    };
+}
+
+with_events!(fire_each);
+
+/// On other processors there are no probes; everything else is the same.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn fire_with(_: Event, _: &[u64; FIELDS_MAX]) {}
+
+/// Maps the first `words` words of a file for good, shared with the file, so that what is written there stays when the process
+/// is gone.
+///
+/// # Errors
+/// mmap(2)'s.
+pub(super) fn map(file: &File, words: usize) -> rustix::io::Result<&'static [AtomicU64]> {
+    let bytes = words * size_of::<u64>();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses where; nothing of ours is there.
+    let address =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
+    // SAFETY: the mapping is as long, aligned to a page, never taken back, and only ever seen as atomic words, which may be
+    // changed by others. The file has been given room for all of it; who may cut it off is the owner of this process.
+    Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), words) })
+}

@@ -1,0 +1,335 @@
+//! What a client's requests cost, per procedure: the figures of the kernel's mountstats, and how long replies took.
+//!
+//! Sums since the beginning, as the Linux client keeps them (per-op statistics, RPC iostats 1.1), in finer units. Each request is
+//! counted when it has ended, in this thread's part of the table: adding costs no lock and no line that other
+//! processors write.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::{Counter, Snapshot, counter_table};
+use crate::procedures::{PROCEDURES, ProcedureCalls};
+use crate::shard::Sharded;
+
+counter_table! {
+    /// A figure that is kept of each procedure.
+    OperationFigure {
+        Operations "operations" Requests "A request ended, with an answer or without one; it counts once however often it was sent.";
+        Transmissions "transmissions" Requests "A request was handed to a socket; what exceeds the operations was sent again.";
+        Timeouts "timeouts" Requests "A request was given up for want of an answer (soft, softerr).";
+        BytesSent "bytes_sent" Bytes "Bytes of requests on the wire, with record marks and RPC headers.";
+        BytesReceived "bytes_received" Bytes "Bytes of replies, with RPC headers and without record marks.";
+        QueueTime "queue_ns" Nanoseconds "Time from a request's beginning until it was handed to a socket for the last time.";
+        RoundTrip "rtt_ns" Nanoseconds "Time from then to its end.";
+        Execution "execute_ns" Nanoseconds "Time from its beginning to its end.";
+        Errors "errors" Requests "A request that the server refused, or that got no answer.";
+        Delays "delays" Requests "A request for which the server had no time (NFS3ERR_JUKEBOX); it is made again after a while.";
+    }
+}
+
+/// The upper bounds of the classes into which round trips are sorted, in nanoseconds; there is one class more, without a bound.
+pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
+/// Figures and classes of one procedure.
+const PER_PROCEDURE: usize = OperationFigure::ALL.len() + ROUND_TRIP_BOUNDS.len() + 1;
+
+/// One request that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndedRequest {
+    /// How often it was handed to a socket.
+    pub transmissions: u64,
+    /// It was given up for want of an answer.
+    pub timed_out: bool,
+    /// See [`OperationFigure::BytesSent`].
+    pub bytes_sent: u64,
+    /// See [`OperationFigure::BytesReceived`].
+    pub bytes_received: u64,
+    /// See [`OperationFigure::QueueTime`].
+    pub queue: Duration,
+    /// See [`OperationFigure::Execution`].
+    pub execution: Duration,
+    /// The server refused it, or gave no answer.
+    pub failed: bool,
+    /// The server had no time for it.
+    pub delayed: bool,
+}
+
+/// The figures of all procedures, shared by whoever makes requests.
+pub struct Operations {
+    numbers: Sharded,
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        Self {
+            numbers: Sharded::new(PROCEDURES.len() * PER_PROCEDURE),
+        }
+    }
+}
+
+impl Operations {
+    /// Takes in a request of procedure `number` that has ended; a number that no procedure has is dropped.
+    pub fn ended(&self, number: u32, request: &EndedRequest) {
+        let procedure = usize::try_from(number).ok();
+        let Some(procedure) = procedure.filter(|procedure| *procedure < PROCEDURES.len()) else {
+            return;
+        };
+        let first = procedure * PER_PROCEDURE;
+        let round_trip = nanoseconds(request.execution.saturating_sub(request.queue));
+        let add = |figure: OperationFigure, amount: u64| {
+            if amount != 0 {
+                self.numbers.add(first + figure.index(), amount);
+            }
+        };
+        add(OperationFigure::Operations, 1);
+        add(OperationFigure::Transmissions, request.transmissions);
+        add(OperationFigure::Timeouts, request.timed_out.into());
+        add(OperationFigure::BytesSent, request.bytes_sent);
+        add(OperationFigure::BytesReceived, request.bytes_received);
+        add(OperationFigure::QueueTime, nanoseconds(request.queue));
+        add(OperationFigure::RoundTrip, round_trip);
+        add(OperationFigure::Execution, nanoseconds(request.execution));
+        add(OperationFigure::Errors, request.failed.into());
+        add(OperationFigure::Delays, request.delayed.into());
+        let class = ROUND_TRIP_BOUNDS.partition_point(|bound| *bound < round_trip);
+        self.numbers.add(first + OperationFigure::ALL.len() + class, 1);
+    }
+
+    /// One figure of procedure `number`; 0 for a number that no procedure has.
+    #[must_use]
+    pub fn value(&self, number: u32, figure: OperationFigure) -> u64 {
+        match usize::try_from(number) {
+            Ok(procedure) if procedure < PROCEDURES.len() => {
+                self.numbers.sum(procedure * PER_PROCEDURE + figure.index())
+            }
+            _ => 0,
+        }
+    }
+
+    /// Requests of all procedures.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        (0..)
+            .zip(PROCEDURES)
+            .map(|(number, _)| self.value(number, OperationFigure::Operations))
+            .sum()
+    }
+
+    /// A copy of all present figures.
+    #[must_use]
+    pub fn snapshot(&self) -> OperationSnapshot {
+        let procedure = |index: usize| {
+            let first = index * PER_PROCEDURE;
+            let figures = OperationFigure::ALL
+                .iter()
+                .map(|figure| self.numbers.sum(first + figure.index()));
+            let classes = first + OperationFigure::ALL.len()..first + PER_PROCEDURE;
+            ProcedureFigures {
+                figures: figures.collect(),
+                round_trips: classes.map(|class| self.numbers.sum(class)).collect(),
+            }
+        };
+        let all = PROCEDURES.iter().zip(0..);
+        OperationSnapshot(
+            all.map(|(name, index)| ((*name).to_owned(), procedure(index)))
+                .collect(),
+        )
+    }
+}
+
+impl std::fmt::Debug for Operations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operations")
+            .field("operations", &self.operations())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One procedure's figures at one moment, or the difference of two such.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcedureFigures {
+    /// The sums.
+    #[serde(flatten)]
+    pub figures: Snapshot<OperationFigure>,
+    /// How many round trips fell into each class of [`ROUND_TRIP_BOUNDS`], and into the last one, which has no bound.
+    pub round_trips: Vec<u64>,
+}
+
+impl ProcedureFigures {
+    /// One figure.
+    #[must_use]
+    pub fn value(&self, figure: OperationFigure) -> u64 {
+        self.figures.value(figure)
+    }
+
+    /// Times that requests were sent again.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        let sent = self.value(OperationFigure::Transmissions);
+        sent.saturating_sub(self.value(OperationFigure::Operations))
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        let then = earlier.round_trips.iter().copied().chain(std::iter::repeat(0));
+        Self {
+            figures: self.figures.since(&earlier.figures),
+            round_trips: self
+                .round_trips
+                .iter()
+                .zip(then)
+                .map(|(now, then)| now.saturating_sub(then))
+                .collect(),
+        }
+    }
+}
+
+/// All procedures' figures at one moment, by the procedure's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationSnapshot(BTreeMap<String, ProcedureFigures>);
+
+impl OperationSnapshot {
+    /// The figures of the procedure called `name` (zeros for an unknown name).
+    #[must_use]
+    pub fn of(&self, name: &str) -> ProcedureFigures {
+        self.0.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Name and figures in the order of the procedures' numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, ProcedureFigures)> + '_ {
+        PROCEDURES.iter().map(|name| (*name, self.of(name)))
+    }
+
+    /// The sum of a figure over all procedures.
+    #[must_use]
+    pub fn total(&self, figure: OperationFigure) -> u64 {
+        self.0.values().map(|procedure| procedure.value(figure)).sum()
+    }
+
+    /// How often each procedure was asked for.
+    #[must_use]
+    pub fn calls(&self) -> ProcedureCalls {
+        self.iter()
+            .map(|(name, figures)| (name.to_owned(), figures.value(OperationFigure::Operations)))
+            .collect()
+    }
+
+    /// What happened between `earlier` and this.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let differences = self.0.iter().map(|(name, now)| {
+            let then = earlier.of(name);
+            (name.clone(), now.since(&then))
+        });
+        Self(differences.collect())
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: u32 = 6;
+
+    fn request(queue: u64, execution: u64) -> EndedRequest {
+        EndedRequest {
+            transmissions: 2,
+            bytes_sent: 120,
+            bytes_received: 4096,
+            queue: Duration::from_micros(queue),
+            execution: Duration::from_micros(execution),
+            failed: true,
+            ..EndedRequest::default()
+        }
+    }
+
+    #[test]
+    fn queue_and_round_trip_add_up_to_the_execution() {
+        let operations = Operations::default();
+        operations.ended(READ, &request(30, 130));
+        // A clock that stood still while the transport's own went on.
+        operations.ended(READ, &request(30, 0));
+        let snapshot = operations.snapshot().of("READ");
+        let figures = [
+            OperationFigure::Operations,
+            OperationFigure::Transmissions,
+            OperationFigure::BytesReceived,
+            OperationFigure::QueueTime,
+            OperationFigure::RoundTrip,
+            OperationFigure::Execution,
+            OperationFigure::Errors,
+        ];
+        let figures = figures.map(|figure| snapshot.value(figure));
+        assert_eq!(figures, [2, 4, 8192, 60_000, 100_000, 130_000, 2]);
+        assert_eq!(snapshot.retransmissions(), 2);
+        assert_eq!(operations.snapshot().total(OperationFigure::Operations), 2);
+    }
+
+    #[test]
+    fn a_round_trip_falls_into_the_class_whose_bound_it_does_not_exceed() {
+        let operations = Operations::default();
+        for bound in ROUND_TRIP_BOUNDS {
+            operations.ended(
+                READ,
+                &EndedRequest {
+                    execution: Duration::from_nanos(bound),
+                    ..EndedRequest::default()
+                },
+            );
+        }
+        operations.ended(
+            READ,
+            &EndedRequest {
+                execution: Duration::from_nanos(ROUND_TRIP_BOUNDS[16] + 1),
+                ..EndedRequest::default()
+            },
+        );
+        assert_eq!(operations.snapshot().of("READ").round_trips, vec![1; 18]);
+    }
+
+    #[test]
+    fn a_number_that_no_procedure_has_is_dropped() {
+        let operations = Operations::default();
+        operations.ended(22, &request(1, 2));
+        assert_eq!(operations.operations(), 0);
+        assert_eq!(operations.value(22, OperationFigure::Operations), 0);
+    }
+
+    #[test]
+    fn differences_are_what_was_done_between() {
+        let operations = Operations::default();
+        operations.ended(READ, &request(10, 20));
+        let before = operations.snapshot();
+        operations.ended(READ, &request(10, 40));
+        operations.ended(1, &request(1, 2));
+        let between = operations.snapshot().since(&before);
+        assert_eq!(between.calls().total(), 2);
+        assert_eq!(between.of("READ").value(OperationFigure::RoundTrip), 30_000);
+        assert_eq!(between.of("READ").round_trips.iter().sum::<u64>(), 1);
+        assert_eq!(before.since(&between).total(OperationFigure::Operations), 0);
+    }
+}

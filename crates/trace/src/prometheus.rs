@@ -1,0 +1,259 @@
+//! Prometheus' text format, version 0.0.4: families of numbers with what they mean.
+//!
+//! Owns names, escaping and the order of lines. What is written by it parses: names are checked, label values and texts are
+//! escaped, a family's samples stand together behind its HELP and TYPE, and each family is begun once.
+
+use std::collections::BTreeSet;
+use std::fmt::{Display, Write as _};
+
+use crate::counters::{Counter, Snapshot, Unit};
+
+/// What is said of the format where it is served.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Nanoseconds of a second: times are told in seconds.
+const NANOSECONDS: f64 = 1e9;
+
+/// A label: its name and its value.
+pub type Label<'a> = (&'a str, &'a str);
+
+/// What a family's numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A sum that only grows; its name ends with `_total`.
+    Counter,
+    /// What is at a moment.
+    Gauge,
+    /// Counts in classes, with their sum.
+    Histogram,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Text in the making.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+    begun: BTreeSet<String>,
+}
+
+/// A family whose samples are being written.
+#[derive(Debug)]
+pub struct Family<'a> {
+    exposition: &'a mut Exposition,
+    name: String,
+    kind: Kind,
+}
+
+impl Exposition {
+    /// Begins a family. All its samples are to be written to what is returned.
+    ///
+    /// # Panics
+    /// The name is none, does not fit the kind, or was used before: names are constants of ours.
+    pub fn family(&mut self, name: &str, kind: Kind, meaning: &str) -> Family<'_> {
+        assert!(is_name(name), "{name}");
+        assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
+        assert!(self.begun.insert(name.to_owned()), "{name} is there already");
+        let help = meaning.replace('\\', "\\\\").replace('\n', "\\n");
+        // Writing to a String cannot fail.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
+        Family {
+            exposition: self,
+            name: name.to_owned(),
+            kind,
+        }
+    }
+
+    /// A family of one number.
+    pub fn one(
+        &mut self,
+        (name, kind): (&str, Kind),
+        meaning: &str,
+        labels: &[Label<'_>],
+        value: impl Display,
+    ) {
+        self.family(name, kind, meaning).sample(labels, value);
+    }
+
+    /// A family for each row of a table of counters, with one sample for each of `rows`: labels and values.
+    pub fn table<C: Counter>(&mut self, prefix: &str, rows: &[(Vec<Label<'_>>, &Snapshot<C>)]) {
+        for counter in C::ALL {
+            let name = family_name(prefix, *counter);
+            let mut family = self.family(&name, Kind::Counter, counter.meaning());
+            for (labels, values) in rows {
+                let value = values.value(*counter);
+                match counter.unit() {
+                    Unit::Events | Unit::Requests | Unit::Bytes => family.sample(labels, value),
+                    Unit::Microseconds => family.sample(labels, seconds(value.saturating_mul(1000))),
+                    Unit::Nanoseconds => family.sample(labels, seconds(value)),
+                }
+            }
+        }
+    }
+
+    /// The text so far.
+    #[must_use]
+    pub fn text(self) -> String {
+        self.text
+    }
+}
+
+impl Family<'_> {
+    /// One number.
+    pub fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
+        self.line("", labels, None, value);
+    }
+
+    /// One histogram: how many fell into each class, the last of which has no bound, and their sum. Bounds and sum are in nanoseconds and
+    /// told in seconds.
+    ///
+    /// # Panics
+    /// The family is no histogram.
+    pub fn histogram(&mut self, labels: &[Label<'_>], bounds: &[u64], classes: &[u64], sum: u64) {
+        assert_eq!(self.kind, Kind::Histogram, "{}", self.name);
+        let mut total = 0;
+        let classes = classes.iter().chain(std::iter::repeat(&0));
+        let bounds = bounds.iter().map(|bound| seconds(*bound).to_string());
+        let bounds = bounds.chain([String::from("+Inf")]);
+        for (bound, count) in bounds.zip(classes) {
+            total += count;
+            self.line("_bucket", labels, Some(&bound), total);
+        }
+        self.line("_sum", labels, None, seconds(sum));
+        self.line("_count", labels, None, total);
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[Label<'_>], bound: Option<&str>, value: impl Display) {
+        let text = &mut self.exposition.text;
+        text.push_str(&self.name);
+        text.push_str(suffix);
+        let bound = bound.map(|bound| ("le", bound));
+        for (place, (name, value)) in labels.iter().copied().chain(bound).enumerate() {
+            assert!(is_name(name) && !name.contains(':'), "{name}");
+            let value = value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let begin = if place == 0 { '{' } else { ',' };
+            let _ = write!(text, "{begin}{name}=\"{value}\"");
+        }
+        if !labels.is_empty() || bound.is_some() {
+            text.push('}');
+        }
+        let _ = writeln!(text, " {value}");
+    }
+}
+
+/// Nanoseconds as the seconds that Prometheus wants.
+#[must_use]
+pub fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / NANOSECONDS
+}
+
+/// A row's family: `PREFIX_NAME_UNIT_total`, with the unit once.
+fn family_name<C: Counter>(prefix: &str, counter: C) -> String {
+    let name = counter.name();
+    let (name, unit) = match counter.unit() {
+        Unit::Events | Unit::Requests => (name, ""),
+        Unit::Bytes => (name.trim_end_matches("_bytes"), "_bytes"),
+        Unit::Microseconds => (name.trim_end_matches("_us"), "_seconds"),
+        Unit::Nanoseconds => (name.trim_end_matches("_ns"), "_seconds"),
+    };
+    // "bytes_sent" is "sent_bytes" there.
+    let name = match (name.strip_prefix("bytes_"), unit) {
+        (Some(rest), "_bytes") => rest,
+        _ => name,
+    };
+    // A name may not end like a part of a histogram.
+    let name = name.strip_suffix("_sum").unwrap_or(name);
+    format!("{prefix}_{name}{unit}_total")
+}
+
+fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b':';
+    bytes.next().is_some_and(first) && bytes.all(|byte| first(byte) || byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClientCounter, ClientCounters, OperationFigure, ServerCounter, TransportFigure};
+
+    #[test]
+    fn what_would_end_a_label_or_a_line_is_escaped() {
+        let mut exposition = Exposition::default();
+        let labels = [("mount_point", "/a\"b\\c\nd")];
+        exposition.one(("curt_x", Kind::Gauge), "One\nmeaning \\ .", &labels, 1.5);
+        assert_eq!(
+            exposition.text(),
+            "# HELP curt_x One\\nmeaning \\\\ .\n# TYPE curt_x gauge\ncurt_x{mount_point=\"/a\\\"b\\\\c\\nd\"} 1.5\n"
+        );
+    }
+
+    #[test]
+    fn a_histogram_counts_up_to_infinity() {
+        let mut exposition = Exposition::default();
+        let mut family = exposition.family("curt_t_seconds", Kind::Histogram, "Times.");
+        family.histogram(
+            &[("procedure", "READ")],
+            &[1_000_000, 2_000_000],
+            &[3, 0, 4],
+            5_000_000_000,
+        );
+        let lines: Vec<String> = exposition.text().lines().skip(2).map(str::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                "curt_t_seconds_bucket{procedure=\"READ\",le=\"0.001\"} 3",
+                "curt_t_seconds_bucket{procedure=\"READ\",le=\"0.002\"} 3",
+                "curt_t_seconds_bucket{procedure=\"READ\",le=\"+Inf\"} 7",
+                "curt_t_seconds_sum{procedure=\"READ\"} 5",
+                "curt_t_seconds_count{procedure=\"READ\"} 7",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_table_gives_a_family_for_each_row() {
+        fn families<C: Counter>() {
+            let names: BTreeSet<String> = C::ALL.iter().map(|row| family_name("curt", *row)).collect();
+            assert_eq!(names.len(), C::ALL.len(), "{names:?}");
+            for name in names {
+                assert!(is_name(&name) && !name.contains("bytes_bytes"), "{name}");
+            }
+        }
+        families::<ClientCounter>();
+        families::<ServerCounter>();
+        families::<OperationFigure>();
+        families::<TransportFigure>();
+        let counters = ClientCounters::default();
+        counters.add(ClientCounter::WriteResent, 7);
+        let mut exposition = Exposition::default();
+        exposition.table(
+            "curt_mount",
+            &[(vec![("mount_point", "/mnt")], &counters.snapshot().events)],
+        );
+        let text = exposition.text();
+        assert!(
+            text.contains("curt_mount_write_resent_bytes_total{mount_point=\"/mnt\"} 7\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "is there already")]
+    fn a_family_is_begun_once() {
+        let mut exposition = Exposition::default();
+        exposition.one(("curt_x", Kind::Gauge), "X.", &[], 1);
+        exposition.one(("curt_x", Kind::Gauge), "X.", &[], 1);
+    }
+}

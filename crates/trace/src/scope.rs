@@ -1,0 +1,145 @@
+//! On whose behalf this thread works, and why it asks: what a request is attributed to.
+//!
+//! Owns one value per thread. Whoever takes an operation from a program enters it ([`operation`]); whoever sends a request
+//! whose procedure alone does not tell why, says why ([`because`]); work that is handed to another thread takes the value
+//! along ([`carried`]). It only labels: nothing that is decided depends on it.
+
+use std::cell::Cell;
+
+use crate::causes::Cause;
+
+/// Who, about what, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The thread of the program, by the number that the kernel gives; 0: nobody's.
+    pub process: u32,
+    /// The client's number of the inode that the operation is about (of a name: its directory's); 0: none.
+    pub object: u64,
+    /// What a watcher of its own has for the operation's path; 0: none.
+    pub path: u32,
+    /// Why a request is sent; `None`: its procedure tells.
+    pub cause: Option<Cause>,
+}
+
+thread_local! {
+    static CURRENT: Cell<Scope> = const { Cell::new(Scope { process: 0, object: 0, path: 0, cause: None }) };
+}
+
+/// Puts back what was in force before, when dropped.
+#[derive(Debug)]
+#[must_use = "it holds until it is dropped"]
+pub struct Entered {
+    before: Scope,
+    /// What one thread entered, another cannot leave.
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+    }
+}
+
+/// What is in force on this thread.
+#[must_use]
+pub fn current() -> Scope {
+    CURRENT.get()
+}
+
+/// Why a request of this procedure is sent that this thread sends now.
+#[must_use]
+pub fn cause(procedure: u32) -> Cause {
+    current().cause.unwrap_or_else(|| Cause::of_procedure(procedure))
+}
+
+/// From now on this thread works so.
+pub fn enter(scope: Scope) -> Entered {
+    Entered {
+        before: CURRENT.replace(scope),
+        not_send: std::marker::PhantomData,
+    }
+}
+
+/// From now on this thread works for `process` on `object`.
+pub fn operation(process: u32, object: u64) -> Entered {
+    enter(Scope {
+        process,
+        object,
+        ..Scope::default()
+    })
+}
+
+/// What is sent from now on is sent for this reason.
+pub fn because(cause: Cause) -> Entered {
+    enter(Scope {
+        cause: Some(cause),
+        ..current()
+    })
+}
+
+/// What is sent from now on is sent for this reason, unless another was said already.
+pub fn by_default(cause: Cause) -> Entered {
+    let now = current();
+    enter(Scope {
+        cause: now.cause.or(Some(cause)),
+        ..now
+    })
+}
+
+/// What is sent from now on is about `object`.
+pub fn about(object: u64) -> Entered {
+    let now = current();
+    let path = if now.object == object { now.path } else { 0 };
+    enter(Scope { object, path, ..now })
+}
+
+/// A task that works for whom its maker worked, wherever it runs. Why it asks it says itself.
+#[must_use]
+pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
+    let scope = Scope {
+        cause: None,
+        ..current()
+    };
+    if scope == Scope::default() {
+        return task;
+    }
+    Box::new(move || {
+        let _entered = enter(scope);
+        task();
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_before_is_back_afterwards() {
+        let before = current();
+        {
+            let _operation = operation(7, 9);
+            {
+                let _why = because(Cause::OpenCheck);
+                assert_eq!(current().cause, Some(Cause::OpenCheck));
+                assert_eq!((current().process, current().object), (7, 9));
+                let _other = about(10);
+                assert_eq!((current().object, current().cause), (10, Some(Cause::OpenCheck)));
+            }
+            assert_eq!(current().cause, None);
+        }
+        assert_eq!(current(), before);
+    }
+
+    #[test]
+    fn a_carried_task_works_for_its_maker_but_not_for_its_reason() {
+        let (told, heard) = std::sync::mpsc::channel();
+        let task = {
+            let _operation = operation(7, 9);
+            let _why = because(Cause::OpenCheck);
+            carried(Box::new(move || told.send(current()).expect("it is waited for")))
+        };
+        std::thread::spawn(task).join().expect("the task does not panic");
+        let scope = heard.recv().expect("it has told");
+        assert_eq!((scope.process, scope.object, scope.cause), (7, 9, None));
+    }
+}

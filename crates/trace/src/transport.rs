@@ -1,0 +1,55 @@
+//! What passed over a client's connections: the figures of the kernel's `xprt:` line.
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::{Snapshot, counter_table};
+
+counter_table! {
+    /// A figure that is kept of a transport, summed over its connections.
+    TransportFigure {
+        Binds "binds" Requests "A portmapper was asked for the server's port before a connection was made.";
+        Connects "connects" Events "A connection to the server was made.";
+        ConnectTime "connect_ns" Nanoseconds "Time that making connections took, failed attempts included.";
+        Sends "sends" Requests "A request was handed to a socket.";
+        Receives "receives" Requests "A reply was received.";
+        UnknownXids "unknown_xids" Requests "A reply was to no request that still waited.";
+        InFlight "in_flight_sum" Requests "Requests sent and not answered, summed over the moments when one was sent.";
+        Backlog "backlog_sum" Requests "Requests that waited to be taken on, summed over these moments: never any, for there are no slots.";
+        Sending "sending_sum" Requests "Requests that waited for the socket, summed over these moments.";
+        Pending "pending_sum" Requests "Requests that waited for the socket or a reply, summed over these moments.";
+    }
+}
+
+/// What is known of a transport at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TransportReport {
+    /// The sums.
+    #[serde(flatten)]
+    pub figures: Snapshot<TransportFigure>,
+    /// The local port of the first connection; 0 while there is none.
+    pub port: u16,
+    /// Seconds since the last request or reply.
+    pub idle_seconds: u64,
+    /// The most requests that were under way at once on one connection.
+    pub most_at_once: u64,
+    /// How many connections there are.
+    pub connections: u64,
+}
+
+impl TransportReport {
+    /// One figure.
+    #[must_use]
+    pub fn value(&self, figure: TransportFigure) -> u64 {
+        self.figures.value(figure)
+    }
+
+    /// The sums of what happened between `earlier` and this; what is no sum is as it is now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            figures: self.figures.since(&earlier.figures),
+            ..self.clone()
+        }
+    }
+}

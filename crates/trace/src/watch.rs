@@ -1,0 +1,124 @@
+//! Hearing of every request as it is sent, and of every one that is spared, while somebody wants to.
+//!
+//! Owns the list of who wants to. While nobody does, it costs one relaxed load.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::client::ClientCounter;
+use crate::scope::{self, Scope};
+
+/// Who wants to hear. Called on the threads that ask, with no lock of the client's held but perhaps an inode's: it must not
+/// call the client.
+pub trait Watcher: Send + Sync {
+    /// A request of this procedure was answered, or given up.
+    fn sent(&self, procedure: u32, scope: &Scope);
+
+    /// Something was decided.
+    fn counted(&self, counter: ClientCounter, scope: &Scope);
+}
+
+/// Who wants to hear now.
+#[derive(Default)]
+pub struct Watchers {
+    any: AtomicBool,
+    all: RwLock<Vec<Arc<dyn Watcher>>>,
+}
+
+/// How many may watch one client at a time.
+pub const WATCHERS_MAX: usize = 8;
+
+impl Watchers {
+    /// From now on `watcher` hears; false: too many do.
+    pub fn add(&self, watcher: Arc<dyn Watcher>) -> bool {
+        let Ok(mut all) = self.all.write() else {
+            return false;
+        };
+        if all.len() >= WATCHERS_MAX {
+            return false;
+        }
+        all.push(watcher);
+        // Relaxed: a request that is under way may be heard of or not.
+        self.any.store(true, Relaxed);
+        true
+    }
+
+    /// From now on `watcher` does not hear any more.
+    pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
+        if let Ok(mut all) = self.all.write() {
+            all.retain(|other| !Arc::ptr_eq(other, watcher));
+            self.any.store(!all.is_empty(), Relaxed);
+        }
+    }
+
+    /// Tells that a request was sent.
+    pub fn sent(&self, procedure: u32) {
+        self.tell(|watcher, scope| watcher.sent(procedure, scope));
+    }
+
+    /// Tells that something was decided.
+    pub fn counted(&self, counter: ClientCounter) {
+        self.tell(|watcher, scope| watcher.counted(counter, scope));
+    }
+
+    fn tell(&self, tell: impl Fn(&dyn Watcher, &Scope)) {
+        if !self.any.load(Relaxed) {
+            return;
+        }
+        let scope = scope::current();
+        if let Ok(all) = self.all.read() {
+            all.iter().for_each(|watcher| tell(&**watcher, &scope));
+        }
+    }
+}
+
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchers")
+            .field("any", &self.any)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::causes::Cause;
+
+    #[derive(Default)]
+    struct Heard(AtomicU64, AtomicU64);
+
+    impl Watcher for Heard {
+        fn sent(&self, procedure: u32, scope: &Scope) {
+            assert_eq!((procedure, scope.cause), (1, Some(Cause::OpenCheck)));
+            self.0.fetch_add(1, Relaxed);
+        }
+
+        fn counted(&self, _: ClientCounter, _: &Scope) {
+            self.1.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_watches_hears_until_it_is_removed_and_no_more_than_the_limit_may() {
+        let watchers = Watchers::default();
+        let heard = Arc::new(Heard::default());
+        let watcher: Arc<dyn Watcher> = Arc::<Heard>::clone(&heard);
+        let _why = scope::because(Cause::OpenCheck);
+        watchers.sent(1);
+        assert!(watchers.add(Arc::clone(&watcher)));
+        watchers.sent(1);
+        watchers.counted(ClientCounter::NegHit);
+        watchers.remove(&watcher);
+        watchers.sent(1);
+        assert_eq!((heard.0.load(Relaxed), heard.1.load(Relaxed)), (1, 1));
+        for _ in 0..WATCHERS_MAX {
+            assert!(watchers.add(Arc::clone(&watcher)));
+        }
+        assert!(!watchers.add(watcher));
+    }
+}

@@ -1,0 +1,99 @@
+//! Data that were written and may be lost, in numbers that only grow: one of the tree, from which clients learn to send again what
+//! they have not committed, and one of each file, from which a writer learns that his own data may be among them.
+//!
+//! A file's number is that of a stripe, which it may share with others: a loss of one of these counts for it as well, which costs
+//! its writer one more attempt and never hides anything.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::hashing::HandleHashing;
+use crate::handle::NodeHandle;
+
+const STRIPES: usize = 1024;
+
+/// All numbers are SeqCst: who reads one after a sync that followed a loss sees it.
+pub(super) struct Losses {
+    tree: AtomicU64,
+    /// Losses of nobody knows which files.
+    anywhere: AtomicU64,
+    files: Box<[AtomicU64]>,
+    hasher: HandleHashing,
+}
+
+impl Losses {
+    /// The tree's number begins elsewhere each time, since nobody watched its files while it was closed; far from the largest
+    /// number.
+    pub(super) fn new() -> Self {
+        Self {
+            tree: AtomicU64::new(RandomState::new().hash_one(0) >> 8),
+            anywhere: AtomicU64::new(0),
+            files: std::iter::repeat_with(|| AtomicU64::new(0))
+                .take(STRIPES)
+                .collect(),
+            hasher: HandleHashing::new(),
+        }
+    }
+
+    fn stripe(&self, file: &NodeHandle) -> &AtomicU64 {
+        let at = self.hasher.hash_one(file) % STRIPES as u64;
+        &self.files[usize::try_from(at).expect("it is below the number of stripes")]
+    }
+
+    /// The tree's number.
+    pub(super) fn of_tree(&self) -> u64 {
+        self.tree.load(Ordering::SeqCst)
+    }
+
+    /// A file's number.
+    pub(super) fn of(&self, file: &NodeHandle) -> u64 {
+        let own = self.stripe(file).load(Ordering::SeqCst);
+        own.wrapping_add(self.anywhere.load(Ordering::SeqCst))
+    }
+
+    /// Counts a loss of data of this file, or, where nobody knows of which, of any.
+    pub(super) fn count(&self, file: Option<&NodeHandle>) {
+        let of_file = file.map_or(&self.anywhere, |file| self.stripe(file));
+        of_file.fetch_add(1, Ordering::SeqCst);
+        self.tree.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::HandleScheme;
+
+    fn file(number: u32) -> NodeHandle {
+        NodeHandle::new(HandleScheme::Kernel, 1, &number.to_be_bytes()).expect("it is short")
+    }
+
+    #[test]
+    fn a_loss_is_told_to_its_own_file_and_hardly_any_other() {
+        let losses = Losses::new();
+        let numbers = || {
+            (0..200)
+                .map(|number| losses.of(&file(number)))
+                .collect::<Vec<_>>()
+        };
+        let (before, tree) = (numbers(), losses.of_tree());
+        losses.count(Some(&file(7)));
+        let after = numbers();
+        assert_ne!(before[7], after[7]);
+        let others = before
+            .iter()
+            .zip(&after)
+            .filter(|(before, after)| before != after);
+        assert!(others.count() < 10);
+        assert_eq!(losses.of_tree(), tree + 1);
+    }
+
+    #[test]
+    fn a_loss_of_nobody_knows_what_is_told_to_all() {
+        let losses = Losses::new();
+        let (before, tree) = (losses.of(&file(1)), losses.of_tree());
+        losses.count(None);
+        assert_ne!((losses.of(&file(1)), losses.of_tree()), (before, tree));
+        assert!((0..200).all(|number| losses.of(&file(number)) == before + 1));
+    }
+}

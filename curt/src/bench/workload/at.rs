@@ -1,0 +1,93 @@
+//! A workload below a directory that is there: it can be explained, or be another file system's.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use curt_bench::child::{self, User};
+use curt_bench::make;
+use curt_bench::workload::Workload;
+use curt_mount::control;
+use curt_trace::ProcedureCalls;
+use serde_json::json;
+
+use super::{SETTLE, WorkloadArguments, own_program, progress_bar};
+
+/// Replays it; whether every result was right.
+pub(super) fn run(
+    workload: Workload,
+    directory: &Path,
+    pause: Duration,
+    arguments: &WorkloadArguments,
+) -> Result<bool> {
+    let tree = workload.tree();
+    if arguments.make_tree {
+        let bar = progress_bar(&format!(
+            "making the tree of {workload} in {}",
+            directory.display()
+        ));
+        make::make(&tree, directory, arguments.jobs, &bar).context("the tree cannot be made")?;
+        bar.finish_and_clear();
+        std::thread::sleep(SETTLE);
+    }
+    let before = requests(directory);
+    let mut command = own_program();
+    command
+        .args(["bench", "perform", workload.name()])
+        .arg(directory)
+        .arg(pause.as_secs_f64().to_string());
+    let bar = progress_bar(&format!("{workload} in {}", directory.display()));
+    bar.set_length(workload.trace().operations_count());
+    let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
+    let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
+    bar.finish_and_clear();
+    let sent = before
+        .zip(requests(directory))
+        .map(|(before, after)| after.since(&before));
+    for what in &outcome.described {
+        eprintln!("wrong: {what}");
+    }
+    let mut differing = None;
+    if arguments.compare {
+        let bar = progress_bar("comparing every file");
+        differing = make::check_content(&tree, directory, arguments.jobs, &bar).err();
+        bar.finish_and_clear();
+    }
+    if let Some(what) = &differing {
+        eprintln!("wrong: {what}");
+    }
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let mut said = json!({
+            "workload": workload.name(), "at": directory, "operations": outcome.operations,
+            "wrong": outcome.wrong, "seconds": outcome.seconds,
+        });
+        if let (Some(sent), Some(fields)) = (&sent, said.as_object_mut()) {
+            let mut calls: serde_json::Map<_, _> = sent
+                .iter()
+                .map(|(name, calls)| (name.to_owned(), json!(calls)))
+                .collect();
+            calls.insert("total".to_owned(), json!(sent.total()));
+            fields.insert("rpc".to_owned(), calls.into());
+        }
+        writeln!(out, "{said}")?;
+    } else {
+        let (operations, wrong, seconds) = (outcome.operations, outcome.wrong, outcome.seconds);
+        let at = directory.display();
+        writeln!(
+            out,
+            "{workload} at {at}: {operations} operations, {wrong} wrong, {seconds:.2} s"
+        )?;
+        if let Some(sent) = &sent {
+            writeln!(out, "requests: {}", sent.total())?;
+        }
+    }
+    Ok(outcome.wrong == 0 && differing.is_none())
+}
+
+/// What the Curt mount of this user at `directory` has sent; `None`: it is none.
+fn requests(directory: &Path) -> Option<ProcedureCalls> {
+    let (_, report) = control::find(&control::directory(), directory).ok()?;
+    Some(report.counters.requests)
+}

@@ -1,0 +1,203 @@
+//! `curt explain COMMAND…`: runs a command and says of each request that it caused on Curt mounts why it was sent, what spared others,
+//! and what Linux would have sent.
+
+mod command;
+mod show;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use curt_mount::control::{self, Answer, MountReport, Question};
+use curt_mount::explain::Explained;
+use curt_mount::options::of_linux;
+use curt_trace::Cause;
+use serde_json::json;
+
+use command::{NOT_EXPLAINED, Outcome};
+
+/// What `curt explain` takes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "It is printed on standard error when the command has ended; standard output is the command's.\n\
+                  JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
+                  \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…]}]}\n\
+                  Linux's column is that of a client that had mounted when the command began, and knew nothing.\n\
+                  Exit status: the command's; 128 and the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot\n\
+                  be run, 127 if it is not found.\n\
+                  Examples:\n  curt explain ls -l /mnt\n  curt explain --expand open-check make\n  curt explain -o nocto,actimeo=600 curt bench page --at /mnt"
+)]
+pub(crate) struct ExplainArguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show the paths of a cause, or of `all`; may be given again
+    #[arg(long, value_name = "CAUSE")]
+    expand: Vec<String>,
+    /// So many paths of each cause
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    paths: usize,
+    /// Mount options of the Linux client that is laid beside [default: none]
+    #[arg(
+        short,
+        long = "options",
+        value_name = "OPTIONS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    options: String,
+    /// Explain this mount alone; may be given again [default: all of this user]
+    #[arg(long, value_name = "DIR")]
+    mount: Vec<PathBuf>,
+    /// Write to this file, not to standard error
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The command, with its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<std::ffi::OsString>,
+}
+
+/// Paths of each cause that are told at most: what an answer of a mount may carry.
+const PATHS_MAX: usize = 1000;
+
+/// A mount, and what the command caused there.
+pub(crate) struct MountExplained {
+    pub(crate) mount: MountReport,
+    pub(crate) explained: Explained,
+}
+
+/// Runs it.
+pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
+    match explain(arguments) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("curt explain: {error:#}");
+            ExitCode::from(NOT_EXPLAINED)
+        }
+    }
+}
+
+fn explain(arguments: &ExplainArguments) -> Result<u8> {
+    for cause in &arguments.expand {
+        if cause != "all" && Cause::named(cause).is_none() {
+            let known: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
+            bail!("there is no cause {cause}; there are: all, {}", known.join(", "));
+        }
+    }
+    let mut output: Box<dyn Write> = match &arguments.output {
+        Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
+        None => Box::new(std::io::stderr()),
+    };
+    of_linux(&arguments.options)?;
+    let mounts = mounts(&arguments.mount)?;
+    if mounts.is_empty() {
+        bail!("this user has no Curt mounts; make one with: curt mount SERVER:/PATH DIR");
+    }
+    command::adopt_orphans()?;
+    let begun = begin(&mounts, &arguments.options)?;
+    let outcome = command::run(&arguments.command);
+    let paths = arguments.paths.min(PATHS_MAX);
+    let explained = end(begun, paths)?;
+    let status = match outcome {
+        Outcome::Ended(status) => status,
+        Outcome::NotRun(status, why) => {
+            eprintln!(
+                "curt explain: {}: {why}",
+                Path::new(&arguments.command[0]).display()
+            );
+            return Ok(status);
+        }
+    };
+    if arguments.json {
+        let mounts: Vec<_> = explained.iter().map(as_json).collect::<Result<_>>()?;
+        let all = json!({ "status": status, "linux_options": arguments.options, "mounts": mounts });
+        writeln!(output, "{all}")?;
+    } else {
+        write!(
+            output,
+            "{}",
+            show::text(&explained, &arguments.options, &arguments.expand)
+        )?;
+    }
+    Ok(status)
+}
+
+/// Those at these directories, or all.
+fn mounts(chosen: &[PathBuf]) -> Result<Vec<(PathBuf, MountReport)>> {
+    let directory = control::directory();
+    if chosen.is_empty() {
+        return control::list(&directory).context("the mounts of this user");
+    }
+    let found = chosen.iter().map(|mount| control::find(&directory, mount));
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+fn as_json(mount: &MountExplained) -> Result<serde_json::Value> {
+    let mut value = serde_json::to_value(&mount.explained)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("mount_point".to_owned(), json!(mount.mount.mount_point));
+        fields.insert("source".to_owned(), json!(mount.mount.source));
+        fields.insert("mount_options".to_owned(), json!(mount.mount.options));
+    }
+    Ok(value)
+}
+
+/// Has every mount explain. One that ends meanwhile, explains something else, or is of another version, is left out with a word.
+fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'a (PathBuf, MountReport)>> {
+    let mut begun = Vec::new();
+    for mount in mounts {
+        let question = Question::Explain {
+            linux: linux.to_owned(),
+        };
+        match control::ask(&mount.0, &question) {
+            Ok(Answer::Explaining) => begun.push(mount),
+            Ok(Answer::Refused(why)) => {
+                eprintln!(
+                    "curt explain: {} is left out: {why}",
+                    mount.1.mount_point.display()
+                );
+            }
+            Ok(_) => eprintln!(
+                "curt explain: {} is left out: its answer is not understood",
+                mount.1.mount_point.display()
+            ),
+            Err(error) => eprintln!(
+                "curt explain: {} is left out: {error}",
+                mount.1.mount_point.display()
+            ),
+        }
+    }
+    if begun.is_empty() {
+        bail!("no mount can be explained");
+    }
+    Ok(begun)
+}
+
+/// What was found out, of the mounts where the command did something.
+fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExplained>> {
+    let mut all = Vec::new();
+    for (socket, mount) in begun {
+        match control::ask(socket, &Question::Explained { paths }) {
+            Ok(Answer::Explained(explained)) => {
+                if explained.operations > 0 || explained.sent() > 0 {
+                    all.push(MountExplained {
+                        mount: mount.clone(),
+                        explained: *explained,
+                    });
+                }
+            }
+            Ok(Answer::Refused(why)) => eprintln!("curt explain: {}: {why}", mount.mount_point.display()),
+            Ok(_) => bail!("{}: its answer is not understood", mount.mount_point.display()),
+            // Unmounted by the command, perhaps.
+            Err(error) => eprintln!("curt explain: {}: {error}", mount.mount_point.display()),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,186 @@
+//! A server's figures for Prometheus, by a thread that may do as little as those that serve.
+
+use std::io;
+
+use anyhow::{Context, Result};
+use curt_mount::control::metrics::{Metrics, Serving};
+use curt_trace::operations::ROUND_TRIP_BOUNDS;
+use curt_trace::prometheus::{Exposition, Kind};
+use curt_trace::stages::Classes;
+
+use super::arguments::ServeArguments;
+use super::control::{FILE_CACHE_MOMENTS, ServerReport, Speaker};
+use super::filter::Filters;
+use super::{privileges, serving};
+
+/// What the names of file cache figures begin with.
+const FILE_CACHE: &str = "curt_server_file_cache";
+
+/// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are as many again.
+const STAGE_BOUNDS: [u64; 8] = [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
+
+/// Serves figures at the place that was asked for, if one was.
+pub(super) fn serve(arguments: &ServeArguments, speaker: Speaker) -> Result<Option<Serving>> {
+    let Some(place) = &arguments.metrics else {
+        return Ok(None);
+    };
+    let metrics = Metrics::bind(place).with_context(|| format!("--metrics {place}"))?;
+    tracing::info!("figures for Prometheus: {}", metrics.place());
+    let filters = serving::offence(arguments.seccomp)
+        .map(Filters::new)
+        .transpose()?;
+    let confine = move || {
+        let confined = privileges::keep_to_serve();
+        let confined = confined.and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
+        confined.map_err(|error| io::Error::other(format!("{error:#}")))
+    };
+    let figures = move || {
+        let bounds: Vec<u64> = STAGE_BOUNDS
+            .into_iter()
+            .chain(ROUND_TRIP_BOUNDS.into_iter().skip(1))
+            .collect();
+        text(&speaker.report(), &speaker.stages().classes(&bounds), &bounds)
+    };
+    let serving = metrics.serve(confine, figures).context("--metrics")?;
+    Ok(Some(serving))
+}
+
+/// The text for a server.
+fn text(report: &ServerReport, classes: &[Classes], bounds: &[u64]) -> String {
+    let mut out = Exposition::default();
+    let about = [("version", report.curt.as_str())];
+    out.one(
+        ("curt_server_info", Kind::Gauge),
+        "The version of Curt.",
+        &about,
+        1,
+    );
+    out.one(
+        ("curt_server_age_seconds", Kind::Gauge),
+        "Time since it began to serve.",
+        &[],
+        report.age_seconds,
+    );
+    out.one(
+        ("curt_server_exports", Kind::Gauge),
+        "Directories that are exported.",
+        &[],
+        report.exports.len(),
+    );
+    let mut calls = out.family(
+        "curt_server_calls_total",
+        Kind::Counter,
+        "Calls of NFS, per procedure.",
+    );
+    for (procedure, count) in report.counters.requests.iter() {
+        calls.sample(&[("procedure", procedure)], count);
+    }
+    out.table("curt_server", &[(Vec::new(), &report.counters.events)]);
+    let mut limits = out.family(
+        "curt_server_limits_met_total",
+        Kind::Counter,
+        "A client met a limit of the server's, by the option that sets it.",
+    );
+    for (limit, count) in &report.limits {
+        limits.sample(&[("limit", limit)], count);
+    }
+    file_cache(&mut out, report);
+    out.one(
+        ("curt_server_stages_every", Kind::Gauge),
+        "One request of so many is measured in stages; 0: none.",
+        &[],
+        report.stages.every,
+    );
+    let mut requests = out.family(
+        "curt_server_request_seconds",
+        Kind::Histogram,
+        "Time of a request that was measured, from its last bytes to the last of its reply.",
+    );
+    for one in classes.iter().filter(|one| one.stage.is_none()) {
+        requests.histogram(&[("procedure", one.procedure)], bounds, &one.counts, one.sum);
+    }
+    let mut stages = out.family(
+        "curt_server_stage_seconds",
+        Kind::Histogram,
+        "Time that a request that was measured spent in a stage.",
+    );
+    for one in classes {
+        let Some(stage) = one.stage else { continue };
+        let labels = [("procedure", one.procedure), ("stage", stage.name())];
+        stages.histogram(&labels, bounds, &one.counts, one.sum);
+    }
+    out.text()
+}
+
+/// Linux's lines of the file cache: those of a moment, and sums.
+fn file_cache(out: &mut Exposition, report: &ServerReport) {
+    for (line, value) in &report.file_cache {
+        let name = line.replace(" (ms)", "_seconds").replace(' ', "_");
+        let meaning = format!("File cache: {line}, as /proc/fs/nfsd/filecache has it.");
+        if name.ends_with("_seconds") {
+            let name = format!("{FILE_CACHE}_{name}");
+            out.one((&name, Kind::Gauge), &meaning, &[], *value as f64 / 1000.0);
+            continue;
+        }
+        if FILE_CACHE_MOMENTS.contains(&line.as_str()) {
+            out.one(
+                (&format!("{FILE_CACHE}_{name}"), Kind::Gauge),
+                &meaning,
+                &[],
+                value,
+            );
+        } else {
+            let name = format!("{FILE_CACHE}_{name}_total");
+            out.one((&name, Kind::Counter), &meaning, &[], value);
+        }
+    }
+    out.one(
+        (&format!("{FILE_CACHE}_opened_total"), Kind::Counter),
+        "File cache: a file was not open yet.",
+        &[],
+        report.file_cache_misses,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_trace::stages::Stage;
+    use curt_trace::{ServerCounter, ServerCounters};
+
+    use super::*;
+
+    #[test]
+    fn a_server_tells_calls_events_caches_and_stages() {
+        let counters = ServerCounters::default();
+        counters.add(ServerCounter::ReadBytes, 4096);
+        counters.procedures.count(6);
+        let mut report = ServerReport {
+            counters: counters.snapshot(),
+            limits: [("threads".to_owned(), 3)].into(),
+            ..ServerReport::default()
+        };
+        for line in ["total inodes", "cache hits", "mean age (ms)"] {
+            report.file_cache.insert(line.to_owned(), 5);
+        }
+        let classes = [None, Some(Stage::FileSystem)].map(|stage| Classes {
+            procedure: "READ",
+            stage,
+            counts: vec![1, 2],
+            sum: 7_000,
+        });
+        let text = text(&report, &classes, &[2_500]);
+        for line in [
+            "curt_server_calls_total{procedure=\"READ\"} 1",
+            "curt_server_read_bytes_total 4096",
+            "curt_server_limits_met_total{limit=\"threads\"} 3",
+            "curt_server_file_cache_total_inodes 5",
+            "curt_server_file_cache_cache_hits_total 5",
+            "curt_server_file_cache_mean_age_seconds 0.005",
+            "curt_server_request_seconds_bucket{procedure=\"READ\",le=\"0.0000025\"} 1",
+            "curt_server_request_seconds_count{procedure=\"READ\"} 3",
+            "curt_server_stage_seconds_sum{procedure=\"READ\",stage=\"file_system\"} 0.000007",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        }
+    }
+}

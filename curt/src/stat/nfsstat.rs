@@ -1,0 +1,119 @@
+//! nfsstat(8)'s layout: how often each procedure was called, and what was decided.
+
+use std::fmt::Write as _;
+
+use curt_mount::control::MountReport;
+use curt_trace::{ClientSnapshot, Counter as _, ProcedureCalls};
+
+/// A mount's figures as text.
+pub(super) fn mount(report: &MountReport, all: bool) -> String {
+    let mut text = format!(
+        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n\n",
+        report.source,
+        report.mount_point.display(),
+        report.vers,
+        report.age_seconds,
+        report.options
+    );
+    text += &requests(&report.counters, &report.vers);
+    text += "\nDecisions:\n";
+    for (name, value) in report
+        .counters
+        .events
+        .iter()
+        .filter(|(_, value)| all || *value != 0)
+    {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{value:>12} {:<24} {}", name.name(), name.meaning());
+    }
+    text
+}
+
+/// nfsstat's blocks of a client.
+pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
+    let total = counters.requests.total();
+    let retransmissions = counters.events.value(curt_trace::ClientCounter::RpcRetransmit);
+    let head = row(&["calls", "retrans", "authrefrsh"]);
+    let numbers = row(&[total, retransmissions, total]);
+    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
+}
+
+/// Words or numbers in nfsstat's columns.
+pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
+    let mut text: String = cells.iter().map(|cell| format!("{cell:<11}")).collect();
+    text.push('\n');
+    text
+}
+
+/// nfsstat's table: a line of names, a line of counts with their percentage.
+pub(super) fn procedures(calls: &ProcedureCalls) -> String {
+    const COLUMNS: usize = 6;
+    let total = calls.total();
+    let mut text = String::new();
+    let calls: Vec<_> = calls.iter().collect();
+    for row in calls.chunks(COLUMNS) {
+        for (name, _) in row {
+            let _ = write!(text, "{:<17}", name.to_ascii_lowercase());
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        for (_, calls) in row {
+            let percentage = calls
+                .checked_mul(100)
+                .and_then(|calls| calls.checked_div(total))
+                .unwrap_or(0);
+            let _ = write!(text, "{calls:<10}{:<7}", format!("{percentage}%"));
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{mount, requests};
+    use curt_mount::control::MountReport;
+    use curt_trace::{ClientCounter, ClientCounters};
+
+    fn counters() -> ClientCounters {
+        let counters = ClientCounters::default();
+        (0..3).for_each(|_| counters.procedures.count(1));
+        counters.procedures.count(3);
+        counters.count(ClientCounter::NegHit);
+        counters
+    }
+
+    #[test]
+    fn requests_stand_in_the_layout_of_nfsstat() {
+        let text = requests(&counters().snapshot(), "3");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1], "calls      retrans    authrefrsh ");
+        assert_eq!(lines[2], "4          0          4          ");
+        assert_eq!(
+            lines[5],
+            "null             getattr          setattr          lookup           access           readlink"
+        );
+        assert_eq!(
+            lines[6],
+            "0         0%     3         75%    0         0%     1         25%    0         0%     0         0%"
+        );
+    }
+
+    #[test]
+    fn a_mount_shows_its_options_and_what_was_spared() {
+        let report = MountReport {
+            source: "nas:/export".to_owned(),
+            options: "rw,noaccesscheck".to_owned(),
+            vers: "3".to_owned(),
+            counters: counters().snapshot(),
+            ..MountReport::default()
+        };
+        let text = mount(&report, false);
+        assert!(
+            text.contains("rw,noaccesscheck") && text.contains("neg_hit") && !text.contains("pos_hit"),
+            "{text}"
+        );
+        assert!(mount(&report, true).contains("pos_hit"));
+    }
+}

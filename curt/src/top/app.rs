@@ -1,0 +1,274 @@
+//! What is shown, and what keys change of it. It knows no terminal.
+
+use std::cmp::Ordering;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::look::{Look, Told};
+use super::tables::{Cell, Table, seconds, tables};
+
+/// What a key led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    GoOn,
+    End,
+}
+
+/// The state of the screen.
+pub(super) struct App {
+    before: Look,
+    now: Look,
+    tables: Vec<Table>,
+    /// Which table is shown.
+    tab: usize,
+    /// The mount that is shown alone.
+    only: Option<String>,
+    /// The column to sort by, where one was chosen.
+    by: Option<usize>,
+    ascending: bool,
+    pub(super) first_row: usize,
+    pub(super) is_paused: bool,
+    pub(super) helps: bool,
+    pub(super) has_colour: bool,
+}
+
+impl App {
+    /// A screen that shows a first look.
+    pub(super) fn new(first: Look, has_colour: bool) -> Self {
+        let mut app = Self {
+            before: first.clone(),
+            now: first,
+            tables: Vec::new(),
+            tab: 0,
+            only: None,
+            by: None,
+            ascending: false,
+            first_row: 0,
+            is_paused: false,
+            helps: false,
+            has_colour,
+        };
+        app.tables = tables(&app.before, &app.now, None);
+        app
+    }
+
+    /// Another look was taken.
+    pub(super) fn take(&mut self, look: Look) {
+        if self.is_paused {
+            return;
+        }
+        self.before = std::mem::replace(&mut self.now, look);
+        self.fill();
+    }
+
+    fn fill(&mut self) {
+        let next = tables(&self.before, &self.now, self.only.as_deref());
+        // While nobody tells anything, what was told last stays.
+        if !next.is_empty() {
+            self.tables = next;
+            self.tab = self.tab.min(self.tables.len() - 1);
+        }
+    }
+
+    /// A key was pressed.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Next {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if is_control => return Next::End,
+            KeyCode::Char('q') => return Next::End,
+            // What is over the tables is put away first.
+            KeyCode::Esc if !self.helps => return Next::End,
+            KeyCode::Esc => self.helps = false,
+            KeyCode::Char('?' | 'h') => self.helps = !self.helps,
+            KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
+            KeyCode::Tab | KeyCode::Right => self.turn_to(self.tab + 1),
+            KeyCode::BackTab | KeyCode::Left => self.turn_to(self.tab + self.tables.len().max(1) - 1),
+            KeyCode::Char(digit @ '1'..='9') => {
+                let tab = usize::from(digit as u8 - b'1');
+                if tab < self.tables.len() {
+                    self.turn_to(tab);
+                }
+            }
+            KeyCode::Char('s') => self.sort_by(1),
+            KeyCode::Char('S') => self.sort_by(-1),
+            KeyCode::Char('r') => self.ascending = !self.ascending,
+            KeyCode::Char('m') => self.next_mount(),
+            KeyCode::Down | KeyCode::Char('j') => self.first_row = self.first_row.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.first_row = self.first_row.saturating_sub(1),
+            KeyCode::Home => self.first_row = 0,
+            _ => {}
+        }
+        Next::GoOn
+    }
+
+    fn turn_to(&mut self, tab: usize) {
+        self.tab = tab % self.tables.len().max(1);
+        self.by = None;
+        self.ascending = false;
+        self.first_row = 0;
+    }
+
+    fn sort_by(&mut self, step: isize) {
+        let Some(table) = self.table() else { return };
+        let (columns, by) = (table.columns.len(), self.by.unwrap_or(table.by));
+        self.by = Some((by + columns).saturating_add_signed(step) % columns);
+        self.first_row = 0;
+    }
+
+    /// All mounts, then each alone.
+    fn next_mount(&mut self) {
+        let Told::Mounts(mounts) = &self.now.told else {
+            return;
+        };
+        let mut places = mounts
+            .iter()
+            .map(|mount| mount.report.mount_point.display().to_string());
+        self.only = match &self.only {
+            None => places.next(),
+            Some(only) => {
+                let _ = places.find(|place| place == only);
+                places.next()
+            }
+        };
+        self.first_row = 0;
+        self.fill();
+    }
+
+    /// The tabs' names, and which is shown.
+    pub(super) fn tabs(&self) -> (Vec<&'static str>, usize) {
+        (self.tables.iter().map(|table| table.name).collect(), self.tab)
+    }
+
+    /// The table that is shown.
+    pub(super) fn table(&self) -> Option<&Table> {
+        self.tables.get(self.tab)
+    }
+
+    /// The column by which it is sorted, and whether the least comes first.
+    pub(super) fn order(&self) -> (usize, bool) {
+        let by = self.by.or_else(|| self.table().map(|table| table.by));
+        (by.unwrap_or(0), self.ascending)
+    }
+
+    /// The table's rows in their order.
+    pub(super) fn rows(&self) -> Vec<&[Cell]> {
+        let Some(table) = self.table() else {
+            return Vec::new();
+        };
+        let (by, ascending) = self.order();
+        let mut rows: Vec<&[Cell]> = table.rows.iter().map(Vec::as_slice).collect();
+        rows.sort_by(|one, other| {
+            let order = one[by].compare(&other[by]);
+            let order = if ascending { order } else { order.reverse() };
+            // Who is equal keeps his place from look to look.
+            order.then_with(|| match one[0].compare(&other[0]) {
+                Ordering::Equal => Ordering::Equal,
+                order => order,
+            })
+        });
+        rows
+    }
+
+    /// The line over the tables.
+    pub(super) fn title(&self) -> String {
+        let about = match &self.now.told {
+            Told::Nobody(why) => return format!("curt top: {why}; what was told last:"),
+            Told::Mounts(mounts) => match &self.only {
+                Some(only) => only.clone(),
+                None => format!("{} mounts", mounts.len()),
+            },
+            Told::Server(report) => format!("server {}, exports {}", report.pid, report.exports.join(", ")),
+        };
+        let pace = match (self.is_paused, seconds(&self.before, &self.now)) {
+            (true, _) => "paused".to_owned(),
+            (false, 0.0) => "since the beginning".to_owned(),
+            (false, seconds) => format!("last {seconds:.1} s"),
+        };
+        format!("curt top: {about} ({pace})")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+pub(super) mod tests {
+    use std::time::Instant;
+
+    use super::super::tables::tests::look;
+    use super::*;
+
+    pub(in crate::top) fn app() -> App {
+        let start = Instant::now();
+        let mut app = App::new(look(start, 10, 100), true);
+        app.take(look(start, 12, 150));
+        app
+    }
+
+    fn press(app: &mut App, keys: &str) -> Next {
+        keys.chars()
+            .map(|key| app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)))
+            .last()
+            .unwrap()
+    }
+
+    #[test]
+    fn keys_choose_the_table_the_order_and_the_mount() {
+        let mut app = app();
+        assert_eq!(app.tabs().1, 0);
+        press(&mut app, "2");
+        assert_eq!(app.table().unwrap().name, "procedures");
+        app.key(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE));
+        assert_eq!(app.table().unwrap().name, "caches");
+        assert_eq!(
+            app.rows()[0][0],
+            Cell::Text("names".to_owned()),
+            "{:?}",
+            app.rows()
+        );
+        // By the name of the cache, the last first; and turned.
+        press(&mut app, "S");
+        assert_eq!(app.order(), (0, false));
+        assert_eq!(app.rows()[0][0], Cell::Text("permissions".to_owned()));
+        press(&mut app, "r");
+        assert_eq!(app.rows()[0][0], Cell::Text("attributes".to_owned()));
+        app.key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT));
+        assert_eq!(
+            (app.table().unwrap().name, app.order()),
+            ("procedures", (1, false))
+        );
+        assert!(app.title().contains("1 mounts"));
+        press(&mut app, "m");
+        assert!(app.title().contains("/mnt"));
+        press(&mut app, "m");
+        assert!(app.title().contains("1 mounts"));
+    }
+
+    #[test]
+    fn paused_nothing_changes_and_help_is_put_away_before_the_end() {
+        let mut app = app();
+        press(&mut app, "p");
+        app.take(look(Instant::now(), 20, 900));
+        assert!(app.title().contains("paused"));
+        assert_eq!(app.table().unwrap().rows[0][8], Cell::Count(150));
+        press(&mut app, "?");
+        let escape = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
+        assert_eq!(app.key(escape), Next::GoOn);
+        assert_eq!(app.key(escape), Next::End);
+        assert_eq!(press(&mut app, "q"), Next::End);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(app.key(interrupt), Next::End);
+    }
+
+    #[test]
+    fn what_was_told_last_stays_while_nobody_tells_anything() {
+        let mut app = app();
+        app.take(Look {
+            at: Instant::now(),
+            told: Told::Nobody("the control socket: gone".to_owned()),
+        });
+        assert!(app.title().contains("gone"));
+        assert_eq!(app.rows().len(), 1);
+        let before = app.rows().len();
+        app.take(look(Instant::now(), 30, 200));
+        assert_eq!(app.rows().len(), before);
+    }
+}

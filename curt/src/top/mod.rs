@@ -1,0 +1,139 @@
+//! `curt top`: mounts or a server on a screen, with what passes in a second, what caches spare, and who causes requests.
+//!
+//! `look` takes what daemons tell, `tables` makes rates of two looks, `app` is what keys change, `draw` the screen of both, `terminal` the terminal's
+//! state. Only `look` and `terminal` touch anything outside.
+
+mod app;
+mod caches;
+mod draw;
+mod look;
+mod server;
+mod tables;
+mod terminal;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use app::{App, Next};
+use look::{Looking, Subject};
+use tables::{Table, tables};
+use terminal::Screen;
+
+/// How often a signal is looked for while no key is pressed.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What `curt top` takes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Keys: q ends, Tab and 1 to 9 choose what is shown, s and S the column to sort by, r turns the order, m the mount, p pauses, ? helps.\n\
+                  Processes and paths are counted only while somebody looks, and for ten seconds after.\n\
+                  Nothing is coloured if NO_COLOR is set.\n\n\
+                  Exit status: 0, or 1 if the mount or server is not found."
+)]
+pub(crate) struct TopArguments {
+    /// The mount to show; without it, all mounts of this user
+    mount: Option<PathBuf>,
+    /// Show a server instead, by its process id or its state directory; without one, the only server of this user
+    #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with = "mount")]
+    server: Option<String>,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    interval: u32,
+    /// Look twice, print all tables and end
+    #[arg(long)]
+    once: bool,
+    /// With --once: print JSON, an object with an array for each table
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+/// Shows it.
+pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
+    let shown = if arguments.once {
+        once(arguments)
+    } else {
+        watch(arguments)
+    };
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("curt top: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn subject(arguments: &TopArguments) -> Subject {
+    match &arguments.server {
+        Some(which) => Subject::Server(which.as_str().into()),
+        None => Subject::Mounts(arguments.mount.clone()),
+    }
+}
+
+fn once(arguments: &TopArguments) -> Result<()> {
+    let subject = subject(arguments);
+    let before = subject.look()?;
+    std::thread::sleep(Duration::from_secs(arguments.interval.into()));
+    let now = subject.look()?;
+    let tables = tables(&before, &now, None);
+    if arguments.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&tables::json(&before, &now, &tables))?
+        );
+        return Ok(());
+    }
+    let texts: Vec<String> = tables.iter().map(Table::text).collect();
+    print!("{}", texts.join("\n"));
+    Ok(())
+}
+
+fn watch(arguments: &TopArguments) -> Result<()> {
+    ensure!(
+        std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
+        "this is no terminal; for one look: curt top --once"
+    );
+    let subject = subject(arguments);
+    // What is not there is said before the screen is taken.
+    let first = subject.look()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGHUP,
+    ] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
+    let interval = Duration::from_secs(arguments.interval.into());
+    let looking = Looking::start(subject, interval)?;
+    let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut app = App::new(first, has_colour);
+    let _screen = Screen::take(std::io::stdout())?;
+    let mut terminal = Terminal::new(CrosstermBackend::new(std::io::stdout()))?;
+    while !ended.load(Ordering::Relaxed) {
+        while let Some(look) = looking.next() {
+            app.take(look);
+        }
+        terminal.draw(|frame| draw::draw(frame, &mut app))?;
+        if !event::poll(TICK)? {
+            continue;
+        }
+        // A change of size is drawn by the next round.
+        if let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && app.key(key) == Next::End
+        {
+            break;
+        }
+    }
+    Ok(())
+}

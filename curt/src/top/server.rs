@@ -1,0 +1,150 @@
+//! Two reports of a server made into tables. Pure.
+
+use curt_trace::stages::Stage;
+use curt_trace::{Counter as _, PROCEDURES};
+
+use super::tables::{Cell, Table, share};
+use crate::serve::control::ServerReport;
+use crate::stat::server_layers;
+
+/// What a server did between two reports.
+pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<Table> {
+    let done = if before.pid == now.pid {
+        now.since(before)
+    } else {
+        now.clone()
+    };
+    let rate = |amount: u64| {
+        Cell::Rate(if done.age_seconds > 0.0 {
+            amount as f64 / done.age_seconds
+        } else {
+            0.0
+        })
+    };
+    vec![
+        procedures(&done, now, &rate),
+        layers(&done, now, &rate),
+        stages(now),
+        events(&done, now, &rate),
+    ]
+}
+
+fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -> Table {
+    let called = PROCEDURES
+        .iter()
+        .filter(|name| now.counters.requests.value(name) > 0);
+    let rows = called.map(|name| {
+        let times = now.stages.procedures.get(*name);
+        let time = |of: fn(&curt_trace::stages::Percentiles) -> f64| {
+            times.map_or(Cell::Nothing, |times| Cell::Rate(of(&times.total)))
+        };
+        vec![
+            Cell::Text((*name).to_owned()),
+            rate(done.counters.requests.value(name)),
+            time(|total| total.p50_us),
+            time(|total| total.p99_us),
+            Cell::Count(now.counters.requests.value(name)),
+        ]
+    });
+    Table {
+        name: "procedures",
+        columns: vec!["procedure", "calls_per_s", "p50_us", "p99_us", "calls"],
+        rows: rows.collect(),
+        by: 1,
+    }
+}
+
+fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -> Table {
+    let in_all = server_layers(now);
+    let rows = server_layers(done).into_iter().zip(in_all).map(|(between, all)| {
+        vec![
+            Cell::Text(between.layer.to_owned()),
+            rate(between.hits),
+            rate(between.misses),
+            share(between.hits as f64, between.misses as f64),
+            share(all.hits as f64, all.misses as f64),
+            Cell::Count(all.hits),
+        ]
+    });
+    Table {
+        name: "caches",
+        columns: vec![
+            "layer",
+            "hits_per_s",
+            "misses_per_s",
+            "hit_percent",
+            "hit_percent_in_all",
+            "spared",
+        ],
+        rows: rows.collect(),
+        by: 1,
+    }
+}
+
+fn stages(now: &ServerReport) -> Table {
+    let mut rows = Vec::new();
+    for (name, times) in &now.stages.procedures {
+        for stage in Stage::ALL {
+            let Some(stage_times) = times.stages.get(stage.name()) else {
+                continue;
+            };
+            rows.push(vec![
+                Cell::Text(format!("{name} {}", stage.name())),
+                Cell::Rate(stage_times.p50_us),
+                Cell::Rate(stage_times.p99_us),
+                Cell::Count(stage_times.count),
+            ]);
+        }
+    }
+    Table {
+        name: "stages",
+        columns: vec!["stage", "p50_us", "p99_us", "measured"],
+        rows,
+        by: 1,
+    }
+}
+
+fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -> Table {
+    let happened = now.counters.events.iter().filter(|(_, value)| *value != 0);
+    let rows = happened.map(|(event, value)| {
+        vec![
+            Cell::Text(event.name().to_owned()),
+            rate(done.counters.events.value(event)),
+            Cell::Count(value),
+        ]
+    });
+    Table {
+        name: "events",
+        columns: vec!["event", "per_s", "in_all"],
+        rows: rows.collect(),
+        by: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_trace::{ServerCounter, ServerCounters};
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_shown_by_what_it_did_between() {
+        let counters = ServerCounters::default();
+        let report = |age_seconds| ServerReport {
+            pid: 1,
+            age_seconds,
+            counters: counters.snapshot(),
+            ..ServerReport::default()
+        };
+        (0..10).for_each(|_| counters.procedures.count(6));
+        let before = report(10.0);
+        (0..6).for_each(|_| counters.procedures.count(6));
+        counters.add(ServerCounter::TokenHit, 3);
+        counters.add(ServerCounter::TokenMiss, 1);
+        let tables = tables(&before, &report(12.0));
+        assert_eq!(tables[0].rows[0][1], Cell::Rate(3.0));
+        assert_eq!(tables[0].rows[0][4], Cell::Count(16));
+        assert_eq!(tables[1].rows[0][3], Cell::Rate(75.0));
+        assert_eq!(tables[3].rows.len(), 2);
+    }
+}

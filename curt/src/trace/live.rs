@@ -1,0 +1,153 @@
+//! Events of a process that runs, as they happen.
+
+use std::io::BufReader;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use curt_mount::control::{self, AskError, MountReport};
+use curt_trace::events::recording::RecordingError;
+use curt_trace::events::{self, Item, Record, Recording};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::TraceArguments;
+use super::output::Output;
+use crate::serve::control as server;
+
+/// Events that wait for earlier ones of other threads, at most.
+const HELD_MAX: usize = 100_000;
+
+/// Shows events until whoever asked has enough, or the process ends.
+pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
+    // Said here, before anybody is asked.
+    events::select(&arguments.chosen.events)?;
+    let stream = connect(arguments)?;
+    stream.get_ref().set_read_timeout(None)?;
+    let end = stream.get_ref().try_clone()?;
+    end_when_told(&end, arguments.seconds)?;
+    let mut recording = Recording::open(stream)?;
+    let target = arguments.chosen.target(arguments.record.as_ref());
+    let output = Output::begin(recording.head(), &target, &arguments.chosen.limits())?;
+    let mut shown = Ordered {
+        output,
+        held: Vec::new(),
+    };
+    let lost = loop {
+        match recording.next_item() {
+            Ok(Some(Item::Event(record))) => shown.hold(record)?,
+            Ok(Some(Item::Thread(thread, name))) => shown.output.name_thread(thread, name),
+            Ok(Some(Item::Told(until))) => {
+                shown.tell(until)?;
+                shown.output.flush()?;
+                if shown.output.is_enough() {
+                    enough(&end);
+                }
+            }
+            Ok(Some(Item::End { lost, .. })) => break Some(lost),
+            Ok(None) | Err(RecordingError::CutOff) => break None,
+            // A process that is killed may end the connection so.
+            Err(RecordingError::Io(_)) => break None,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    shown.tell(u64::MAX)?;
+    let count = shown.output.end(lost.unwrap_or_default())?;
+    match lost {
+        Some(lost) => eprintln!("{count} events, {lost} lost"),
+        None => eprintln!("{count} events; then the process ended, or cut this one off"),
+    }
+    Ok(())
+}
+
+/// Events in the order of time: what one thread says may be heard before what another one said earlier.
+struct Ordered {
+    output: Output,
+    held: Vec<Record>,
+}
+
+impl Ordered {
+    fn hold(&mut self, record: Record) -> Result<()> {
+        self.held.push(record);
+        if self.held.len() > HELD_MAX {
+            self.tell(u64::MAX)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Shows what happened until this time.
+    fn tell(&mut self, until: u64) -> Result<()> {
+        self.held.sort_by_key(|record| record.time);
+        let told = self.held.partition_point(|record| record.time <= until);
+        for record in self.held.drain(..told) {
+            self.output.add(&record)?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks the process that is meant; its events follow on what is returned.
+fn connect(arguments: &TraceArguments) -> Result<BufReader<UnixStream>> {
+    let patterns = arguments.chosen.events.clone();
+    if let Some(which) = &arguments.server {
+        let (socket, _) = server::find(&server::Which::from(which.as_str()))?;
+        return match control::converse(&socket, &server::Question::Events { patterns })? {
+            (server::Answer::Events, stream) => Ok(stream),
+            (server::Answer::Refused(why), _) => bail!(why),
+            _ => bail!("the server's answer is not understood"),
+        };
+    }
+    let directory = control::directory();
+    let (socket, _) = match &arguments.mount {
+        Some(mount) => control::find(&directory, mount)?,
+        None => only(control::list(&directory)?)?,
+    };
+    match control::converse(&socket, &control::Question::Events { patterns })? {
+        (control::Answer::Events, stream) => Ok(stream),
+        (control::Answer::Refused(why), _) => bail!(why),
+        _ => Err(AskError::Answer.into()),
+    }
+}
+
+fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
+    let last = mounts
+        .pop()
+        .context("nothing is mounted by this user; for a server say --server")?;
+    if mounts.is_empty() {
+        return Ok(last);
+    }
+    let all = mounts.iter().chain([&last]);
+    let all: Vec<_> = all
+        .map(|(_, report)| report.mount_point.display().to_string())
+        .collect();
+    bail!("say which mount: {}", all.join(", "))
+}
+
+/// Tells the process that nothing more is wanted; it then says how many were lost, and ends the connection.
+fn enough(stream: &UnixStream) {
+    // It fails only if the connection has ended already.
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+/// Has enough after `seconds`, and when a signal says so; a second signal ends at once.
+fn end_when_told(stream: &UnixStream, seconds: Option<u64>) -> Result<()> {
+    if let Some(seconds) = seconds {
+        let stream = stream.try_clone()?;
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(seconds));
+            enough(&stream);
+        });
+    }
+    let stream = stream.try_clone()?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        for (count, signal) in signals.forever().enumerate() {
+            if count > 0 {
+                std::process::exit(128 + signal);
+            }
+            enough(&stream);
+        }
+    });
+    Ok(())
+}

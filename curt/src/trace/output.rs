@@ -1,0 +1,152 @@
+//! Where events go that are shown: lines, JSON, a recording, a trace of Chrome's format.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Stdout, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use curt_trace::events::chrome::Chrome;
+use curt_trace::events::recording::Head;
+use curt_trace::events::report::Report;
+use curt_trace::events::{Filter, Record, Writer, pattern};
+
+/// As what events are shown, and where.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    Text,
+    Json,
+    Record(PathBuf),
+    Perfetto(PathBuf),
+}
+
+/// Which are shown, and how many.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    pub(super) patterns: String,
+    pub(super) filter: Option<Filter>,
+    pub(super) count: u64,
+}
+
+/// Shows events.
+pub(super) struct Output {
+    head: Head,
+    limits: Limits,
+    /// By the events' numbers in the head, for it may be of another version.
+    fits: Vec<bool>,
+    report: Report,
+    sink: Sink,
+    shown: u64,
+}
+
+enum Sink {
+    Lines { out: BufWriter<Stdout>, json: bool },
+    Record(BufWriter<File>, Box<Writer>),
+    Chrome(Box<Chrome<BufWriter<File>>>),
+}
+
+impl Output {
+    /// Begins.
+    pub(super) fn begin(head: &Head, target: &Target, limits: &Limits) -> Result<Self> {
+        let create = |path: &PathBuf| {
+            let file = File::create(path).with_context(|| path.display().to_string())?;
+            Ok::<_, anyhow::Error>(BufWriter::new(file))
+        };
+        let lines = |json| Sink::Lines {
+            out: BufWriter::new(io::stdout()),
+            json,
+        };
+        let sink = match target {
+            Target::Text => lines(false),
+            Target::Json => lines(true),
+            Target::Record(path) => Sink::Record(create(path)?, Box::new(Writer::of(head)?)),
+            Target::Perfetto(path) => Sink::Chrome(Box::new(Chrome::new(create(path)?, head)?)),
+        };
+        let fits = |name: &str| {
+            let mut patterns = limits.patterns.split(',').map(str::trim);
+            patterns.any(|pattern| pattern::fits(pattern.as_bytes(), name.as_bytes()))
+        };
+        Ok(Self {
+            head: head.clone(),
+            limits: limits.clone(),
+            fits: head.events.iter().map(|shape| fits(&shape.name)).collect(),
+            report: Report::new(head),
+            sink,
+            shown: 0,
+        })
+    }
+
+    /// Takes note of a thread's name.
+    pub(super) fn name_thread(&mut self, thread: u32, name: String) {
+        if let Sink::Record(_, writer) = &mut self.sink {
+            writer.name_thread(thread, &name);
+        }
+        self.report.name_thread(thread, name);
+    }
+
+    /// Shows an event if it is one of those that are wanted.
+    pub(super) fn add(&mut self, record: &Record) -> Result<()> {
+        let Some(shape) = self.head.events.get(record.event) else {
+            return Ok(());
+        };
+        let fits = self.fits[record.event];
+        let passes = self
+            .limits
+            .filter
+            .as_ref()
+            .is_none_or(|filter| filter.passes(record, shape));
+        if self.is_enough() || !fits || !passes {
+            return Ok(());
+        }
+        self.shown += 1;
+        match &mut self.sink {
+            Sink::Lines { out, json: false } => writeln!(out, "{}", self.report.line(record, shape))?,
+            Sink::Lines { out, json: true } => writeln!(out, "{}", self.report.json(record, shape))?,
+            Sink::Record(out, writer) => {
+                writer.record(record);
+                out.write_all(&writer.take())?;
+            }
+            Sink::Chrome(chrome) => chrome.add(record, shape, &self.report)?,
+        }
+        Ok(())
+    }
+
+    /// Whether as many were shown as were asked for.
+    pub(super) fn is_enough(&self) -> bool {
+        self.shown >= self.limits.count
+    }
+
+    /// Lets whoever reads see what was shown until now.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        if let Sink::Lines { out, .. } = &mut self.sink {
+            out.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Ends, with so many lost; returns how many were shown.
+    pub(super) fn end(self, lost: u64) -> Result<u64> {
+        match self.sink {
+            Sink::Lines { mut out, .. } => out.flush()?,
+            Sink::Record(mut out, mut writer) => {
+                writer.end(lost);
+                out.write_all(&writer.take())?;
+                out.flush()?;
+            }
+            Sink::Chrome(chrome) => drop(chrome.finish()?),
+        }
+        Ok(self.shown)
+    }
+}
+
+/// Prints a text.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Whether whoever read is gone.
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

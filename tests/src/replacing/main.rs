@@ -1,0 +1,120 @@
+//! Processes that make, replace, read and remove one file all the time.
+//!
+//! `replacing-processes DIRECTORY COUNT MILLISECONDS` starts COUNT processes. A third of them write a file of their own and rename it to
+//! the name that all share, a third remove that name, a third open it and, later, read what they opened. What was opened has to be
+//! there, whole, whatever has become of its name. Prints how often each succeeded: `replaced N removed N read N`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::io::Errno;
+
+const KINDS: [&str; 3] = ["replaced", "removed", "read"];
+const SHARED: &str = "shared";
+/// What each version says, so many times.
+const LINES: usize = 100;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [directory, count, milliseconds] => launch(directory, count.parse()?, milliseconds),
+        [kind, directory, number, milliseconds] => {
+            let end = Instant::now() + Duration::from_millis(milliseconds.parse()?);
+            println!("{}", one(kind, Path::new(directory), number, end)?);
+            Ok(())
+        }
+        _ => bail!("usage: replacing-processes DIRECTORY COUNT MILLISECONDS"),
+    }
+}
+
+fn launch(directory: &str, count: usize, milliseconds: &str) -> Result<()> {
+    let own = std::env::current_exe()?;
+    let mut processes = Vec::new();
+    for number in 0..count {
+        let kind = KINDS[number % KINDS.len()];
+        let mut command = Command::new(&own);
+        command.args([kind, directory, &number.to_string(), milliseconds]);
+        processes.push((kind, command.stdout(Stdio::piped()).spawn()?));
+    }
+    let mut sums = KINDS.map(|kind| (kind, 0u64));
+    for (kind, process) in processes {
+        let output = process.wait_with_output()?;
+        ensure!(
+            output.status.success(),
+            "one that {kind} ended: {}",
+            output.status
+        );
+        let done: u64 = String::from_utf8_lossy(&output.stdout).trim().parse()?;
+        for (_, sum) in sums.iter_mut().filter(|(name, _)| *name == kind) {
+            *sum += done;
+        }
+    }
+    let words = sums.map(|(kind, sum)| format!("{kind} {sum}"));
+    println!("{}", words.join(" "));
+    Ok(())
+}
+
+/// One process; how often it succeeded.
+fn one(kind: &str, directory: &Path, number: &str, end: Instant) -> Result<u64> {
+    let (shared, own) = (directory.join(SHARED), directory.join(format!("new-{number}")));
+    let (mut round, mut done) = (0, 0);
+    while Instant::now() < end {
+        round += 1;
+        let succeeded = match kind {
+            "replaced" => {
+                fs::write(&own, format!("{number:>4} {round:>8}\n").repeat(LINES)).context("writing")?;
+                fs::rename(&own, &shared).context("replacing")?;
+                true
+            }
+            "removed" => unless_gone(fs::remove_file(&shared))
+                .context("removing")?
+                .is_some(),
+            "read" => read(&shared)?,
+            _ => bail!("what is {kind}?"),
+        };
+        done += u64::from(succeeded);
+    }
+    Ok(done)
+}
+
+/// Reads the file past the caches of this machine, so that the server must still have it; whether there was one.
+fn read(shared: &Path) -> Result<bool> {
+    let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits())?;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(shared);
+    let Some(mut file): Option<File> = unless_gone(opened).context("opening")? else {
+        return Ok(false);
+    };
+    for _ in 0..20 {
+        yield_now();
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)
+        .context("reading what was opened")?;
+    let line = text.lines().next().unwrap_or_default();
+    ensure!(
+        line.len() == 13 && text == format!("{line}\n").repeat(LINES),
+        "{} bytes of no version: {line:?}",
+        text.len()
+    );
+    Ok(true)
+}
+
+/// The name may be gone, or lead elsewhere by the time that its file is asked for.
+fn unless_gone<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                || error.raw_os_error() == Some(Errno::STALE.raw_os_error()) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

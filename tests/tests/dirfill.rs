@@ -1,0 +1,240 @@
+//! Directories that answer for their names, on real mounts: what `dirfill=off` leaves as it was, that filling costs little where it
+//! brings nothing, and that nothing is seen later because of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use curt_bench::report::Report;
+use curt_bench::workload::Workload;
+use curt_tests::curt::{Mount, Serve, program, tree};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const MINUTES: Duration = Duration::from_secs(300);
+
+/// `curt bench …` in a network of its own, and what it printed.
+fn bench(network: &Network, arguments: &[&str]) -> Result<String> {
+    let mut command = network.command(program("curt")?);
+    command.arg("bench").args(arguments).arg("--json");
+    process::run(&mut command, MINUTES)
+}
+
+#[test]
+fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
+    let network = Network::new()?;
+    for workload in Workload::ALL {
+        let top = tree(workload)?.display().to_string();
+        let options = "noaccesscheck,sloppycto=3,dirfill=off";
+        let text = bench(&network, &[workload.name(), "--tree", &top, "--options", options])?;
+        let report: Report = serde_json::from_str(&text)?;
+        ensure!(report.wrong == 0, "{text}");
+        let lookups = match workload {
+            Workload::Page => 1408,
+            Workload::Build => 1174,
+        };
+        // The kernel may forget a name and ask again.
+        let sent = report.rpc.value("LOOKUP");
+        ensure!((lookups * 98..=lookups * 102).contains(&(sent * 100)), "{text}");
+        ensure!(report.rpc.value("ACCESS") == 0, "{text}");
+        let listings = report.rpc.value("READDIRPLUS");
+        ensure!(listings == 0 || workload == Workload::Build, "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn bench_fill_stays_within_its_bounds_on_a_small_tree() -> Result<()> {
+    let network = Network::new()?;
+    let top = network.make_directory("fill")?.display().to_string();
+    for options in ["", "noaccesscheck,sloppycto=3"] {
+        let text = bench(
+            &network,
+            &[
+                "fill",
+                "--directories",
+                "200",
+                "--names",
+                "200",
+                "--huge",
+                "20000",
+                "--files",
+                "1000",
+                "--rounds",
+                "0",
+                "--tree",
+                &top,
+                "--options",
+                options,
+            ],
+        )?;
+        let report: serde_json::Value = serde_json::from_str(&text)?;
+        let cases = report["cases"].as_array().context("cases")?;
+        ensure!(cases.len() == 4, "{text}");
+        for case in cases {
+            ensure!(case["holds"] == true, "{case}");
+            ensure!(case["off"]["requests"].as_u64() > Some(1), "{case}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn bench_fill_times_views_over_ways_of_any_length() -> Result<()> {
+    let network = Network::new()?;
+    let top = tree(Workload::Page)?.display().to_string();
+    let mut command = network.command(program("curt")?);
+    command.args([
+        "bench",
+        "fill",
+        "--json",
+        "--no-cases",
+        "--rounds",
+        "1",
+        "--delays",
+        "0,1",
+    ]);
+    // Whether one is faster is for a quiet machine to say; that it ends and counts, for this one.
+    let (_, text, _) = process::finish(command.arg("--page-tree").arg(&top), MINUTES)?;
+    let json = text
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .context("no JSON")?;
+    let report: serde_json::Value = serde_json::from_str(json)?;
+    let views = report["views"].as_array().context("views")?;
+    ensure!(views.len() == 2, "{text}");
+    for view in views {
+        let requests = |mode: &str| view["requests"][mode].as_u64();
+        ensure!(
+            requests("auto") > Some(100) && requests("auto") < requests("off"),
+            "{view}"
+        );
+    }
+    let seconds = |index: usize, mode: &str| views[index][mode][0].as_f64();
+    ensure!(
+        seconds(1, "off")
+            > views[1]["requests"]["off"]
+                .as_f64()
+                .map(|requests| requests / 2000.0),
+        "a longer way takes longer: {text}"
+    );
+    Ok(())
+}
+
+/// For how long the mounts of the next test believe anything.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+/// What a kernel's timers and a change of our own that is dated when it is over may add.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// A change by a second client, and how the first one's answer to a question about it is before and after.
+struct Case {
+    change: fn(&Path) -> std::io::Result<()>,
+    /// A shell's question about the directory `$1`.
+    question: &'static str,
+    before: &'static str,
+    after: &'static str,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        change: |top| fs::write(top.join("missing"), "x"),
+        question: "test -e $1/missing && echo there || echo missing",
+        before: "missing",
+        after: "there",
+    },
+    Case {
+        change: |top| fs::remove_file(top.join("name1")),
+        question: "test -e $1/name1 && echo there || echo missing",
+        before: "there",
+        after: "missing",
+    },
+    Case {
+        change: |top| fs::rename(top.join("name2"), top.join("renamed")),
+        question: "test -e $1/renamed && echo there || echo missing",
+        before: "missing",
+        after: "there",
+    },
+    Case {
+        change: |top| {
+            fs::write(top.join("new"), "four")?;
+            fs::rename(top.join("new"), top.join("name3"))
+        },
+        question: "stat -c %s $1/name3",
+        before: "0",
+        after: "4",
+    },
+    Case {
+        change: |top| fs::write(top.join("name4"), "seven  "),
+        question: "stat -c %s $1/name4",
+        before: "0",
+        after: "7",
+    },
+];
+
+/// A directory of forty empty files, made long enough ago.
+fn make(export: &Path) -> Result<PathBuf> {
+    let directory = export.join("directory");
+    fs::create_dir(&directory)?;
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777))?;
+    for number in 0..40 {
+        let path = directory.join(format!("name{number}"));
+        fs::write(&path, "")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    }
+    Ok(directory)
+}
+
+#[test]
+fn a_second_clients_changes_are_seen_when_attributes_expire_and_not_later() -> Result<()> {
+    let network = Network::new()?;
+    for mode in ["off", "auto"] {
+        let export = network.make_directory(&format!("export-{mode}"))?;
+        let directory = make(&export)?;
+        let server = Serve::start(&network, &export, &[])?;
+        let options = format!("{},noaccesscheck,actimeo=1,dirfill={mode}", server.ports());
+        let mount = Mount::start(&network, &format!("mount-{mode}"), &server.source(), &options)?;
+        let seen = mount.directory().join("directory");
+        for Case {
+            change,
+            question,
+            before,
+            after,
+        } in CASES
+        {
+            let ask = || -> Result<(Instant, String)> {
+                let began = Instant::now();
+                let mut shell = network.command("sh");
+                shell.args(["-c", question, "sh"]).arg(&seen);
+                Ok((began, process::run(&mut shell, MINUTE)?.trim().to_owned()))
+            };
+            // All names and their attributes are known, just now.
+            process::run(network.command("ls").arg("-l").arg(&seen), MINUTE)?;
+            ensure!(ask()?.1 == before, "{mode}: {question}");
+            change(&directory)?;
+            let changed = Instant::now();
+            loop {
+                let (began, answer) = ask()?;
+                if answer == after {
+                    break;
+                }
+                ensure!(answer == before, "{mode}: {question} says {answer}");
+                let age = began.saturating_duration_since(changed);
+                ensure!(
+                    age <= BELIEVED + MARGIN,
+                    "{mode}: {question} says {answer} after {age:?}"
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let mut stat = network.command(program("curt")?);
+        let text = process::run(stat.args(["stat", "--json"]).arg(mount.directory()), MINUTE)?;
+        mount.unmount()?;
+        drop(server);
+        ensure!(text.contains("dirfill_fills"), "{text}");
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! `curt trace` of a mount and a server that run.
+
+use std::fs;
+
+use curt_tests::process::{self, Running};
+use curt_trace::events::{Event, chrome};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{LIMIT, World};
+
+/// Starts `curt trace` and waits until it sees something.
+fn trace(world: &World, arguments: &[&str], sees: &str) -> Running {
+    let arguments = [&["trace"], arguments].concat();
+    let tracer = Running::start("curt trace", &mut world.curt(&arguments)).unwrap();
+    let mut number = 0;
+    process::until("the trace has begun", LIMIT, || {
+        number += 1;
+        world.on_mount(&format!("mkdir begin-{number}-$$"));
+        Ok(tracer.output().contains(sees).then_some(()))
+    })
+    .unwrap();
+    tracer
+}
+
+/// Ends it by Ctrl-C; returns all that it printed.
+fn interrupt(mut tracer: Running) -> String {
+    tracer.signal(Signal::INT).unwrap();
+    let status = tracer.wait(LIMIT).unwrap();
+    let output = tracer.output();
+    assert!(status.success(), "{output}");
+    output
+}
+
+#[test]
+fn text_json_and_filters_tell_each_operation_once() {
+    let world = World::new("", &[]);
+    let text = trace(
+        &world,
+        &["--events", "nfs_mkdir_*,rpc_*", world.directory()],
+        "nfs_mkdir_exit",
+    );
+    let filter = "error < 0 && event =~ nfs_rmdir* || name =~ \"with *\" || name =~ begin-*";
+    let json = trace(
+        &world,
+        &["--json", "--filter", filter, world.directory()],
+        "begin-",
+    );
+    let server = trace(
+        &world,
+        &[
+            "--server",
+            "--events",
+            "nfsd_reply",
+            "--filter",
+            "procedure == MKDIR",
+        ],
+        "nfsd_reply",
+    );
+    world.on_mount(
+        "for i in $(seq 10); do mkdir dir-$i; done; mkdir 'with space' dir-1/x; ! rmdir dir-1 2>/dev/null",
+    );
+    check_text(&interrupt(text));
+    check_json(&interrupt(json));
+    let server = interrupt(server);
+    assert!(server.contains("procedure=MKDIR status=0"), "{server}");
+}
+
+fn check_text(text: &str) {
+    // Of what was under way when it began only the end was told.
+    let (_, text) = text.split_once(" nfs_mkdir_exit: ").unwrap();
+    let told = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(
+        told(" nfs_mkdir_exit: dir="),
+        told(" nfs_mkdir_enter: pid="),
+        "{text}"
+    );
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.contains("nfs_mkdir_exit") && line.contains(" name=dir-"))
+            .count(),
+        10,
+        "{text}"
+    );
+    assert_eq!(
+        told("procedure=MKDIR sent="),
+        told("nfs_mkdir_exit"),
+        "a request each: {text}"
+    );
+    assert!(
+        text.contains("name=\"with space\"") && text.contains("cause=create"),
+        "{text}"
+    );
+    let summary = text.lines().last().unwrap();
+    assert!(summary.ends_with(" events, 0 lost"), "{summary}");
+    // In the order of time.
+    let times: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.split_once(": ")?.0.rsplit(' ').next()?.parse().ok())
+        .collect();
+    assert!(times.len() > 40 && times.is_sorted(), "{text}");
+}
+
+fn check_json(lines: &str) {
+    let events: Vec<Value> = lines
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let named = |name: &str| {
+        events
+            .iter()
+            .filter(|event| event["fields"]["name"] == name)
+            .count()
+    };
+    assert_eq!(
+        named("with space"),
+        4,
+        "look-up and mkdir, enter and exit: {lines}"
+    );
+    let refused: Vec<_> = events
+        .iter()
+        .filter(|event| event["event"] == "nfs_rmdir_exit")
+        .collect();
+    assert!(
+        refused.len() == 1 && refused[0]["fields"]["error"] == -39,
+        "{lines}"
+    );
+}
+
+#[test]
+fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
+    let world = World::new("", &[]);
+    let file = world.network.directory().join("last.events");
+    let file = file.to_str().unwrap();
+    let shown = world.network.directory().join("trace.json");
+    let shown = shown.to_str().unwrap();
+    let mut live = world.curt(&["trace", "--perfetto", shown, "--seconds", "4", world.directory()]);
+    let mut live = Running::start("curt trace --perfetto", &mut live).unwrap();
+    let mut recorder = world.curt(&["trace", "--record", file, "--count", "300", world.directory()]);
+    let mut recorder = Running::start("curt trace --record", &mut recorder).unwrap();
+    let mut number = 0;
+    process::until("both have ended", LIMIT, || {
+        number += 1;
+        world.on_mount(&format!("mkdir d{number}; echo text > d{number}/f; cat d{number}/f; ls -l d{number} & stat d{number} & wait"));
+        Ok((!live.is_running()? && !recorder.is_running()?).then_some(()))
+    })
+    .unwrap();
+    for tracer in [&mut live, &mut recorder] {
+        assert!(tracer.wait(LIMIT).unwrap().success(), "{}", tracer.output());
+        assert!(tracer.output().contains(", 0 lost"), "{}", tracer.output());
+    }
+    let events = chrome::check(&fs::read_to_string(shown).unwrap()).unwrap();
+    assert!(events > 300, "{events}");
+    let text = process::run(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
+    assert_eq!(text.lines().count(), 300);
+    let filtered = [
+        "trace",
+        "report",
+        file,
+        "--events",
+        "rpc_reply",
+        "--filter",
+        "rtt > 0",
+        "--json",
+    ];
+    let filtered = process::run(&mut world.curt(&filtered), LIMIT).unwrap();
+    assert_eq!(
+        filtered.lines().count(),
+        text.lines().filter(|line| line.contains(" rpc_reply: ")).count()
+    );
+    process::run(
+        &mut world.curt(&["trace", "report", file, "--perfetto", shown]),
+        LIMIT,
+    )
+    .unwrap();
+    let trace = fs::read_to_string(shown).unwrap();
+    chrome::check(&trace).unwrap_or_else(|error| panic!("{error}"));
+    for phase in [
+        "\"ph\":\"B\"",
+        "\"ph\":\"E\"",
+        "\"ph\":\"b\"",
+        "\"ph\":\"e\"",
+        "thread_name",
+    ] {
+        assert!(trace.contains(phase), "{phase}");
+    }
+    // What is no recording is refused, and a recording that was cut off is shown as far as it goes.
+    let whole = fs::read(file).unwrap();
+    fs::write(file, &whole[..whole.len() - 1001]).unwrap();
+    let (status, cut, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
+    assert!(
+        status.success() && cut.lines().count() > 200 && errors.contains("was not ended"),
+        "{errors}"
+    );
+    fs::write(file, "no recording at all").unwrap();
+    let (status, _, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
+    assert!(!status.success() && errors.contains("no recording"), "{errors}");
+}
+
+#[test]
+fn what_cannot_be_traced_is_said() {
+    let world = World::new("", &[]);
+    for (arguments, expected) in [
+        (
+            &["trace", "--events", "nfs_nothing", world.directory()][..],
+            "no event is called nfs_nothing",
+        ),
+        (
+            &["trace", "--filter", "error = 5", world.directory()],
+            "\n  error = 5\n        ^",
+        ),
+        (&["trace", "/nowhere"], "not a Curt mount"),
+        (&["trace", "--server", "1"], "no such server"),
+    ] {
+        let (status, _, errors) = process::finish(&mut world.curt(arguments), LIMIT).unwrap();
+        assert!(
+            !status.success() && errors.contains(expected),
+            "{arguments:?}: {errors}"
+        );
+    }
+    let list = process::run(&mut world.curt(&["trace", "--list"]), LIMIT).unwrap();
+    assert_eq!(list.lines().count(), 2 * Event::COUNT);
+}

@@ -1,0 +1,160 @@
+//! USDT probes: what is in the file, and what bpftrace sees of a mount and a server that run.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use curt_tests::curt::program;
+use curt_tests::process::{self, Running};
+use curt_trace::events::{Event, Kind};
+use rustix::process::Signal;
+
+use super::{LIMIT, World};
+
+#[test]
+fn every_event_is_a_probe_with_a_semaphore_and_its_arguments() {
+    let notes = process::run(
+        Command::new("readelf").arg("-n").arg(program("curt").unwrap()),
+        LIMIT,
+    )
+    .unwrap();
+    let mut seen = BTreeSet::new();
+    for note in notes.split("Provider: curt").skip(1) {
+        let field = |name: &str| {
+            let rest = note
+                .split(name)
+                .nth(1)
+                .unwrap_or_else(|| panic!("{name} is not in {note}"));
+            rest.split(['\n', ',']).next().unwrap().trim().to_owned()
+        };
+        let event = Event::ALL.iter().find(|event| event.name() == field("Name: "));
+        let event = event.unwrap_or_else(|| panic!("no such event: {note}"));
+        assert_ne!(field("Semaphore: "), "0x0000000000000000", "{note}");
+        let arguments = note.split("Arguments: ").nth(1).unwrap().lines().next().unwrap();
+        let sizes = arguments
+            .split_whitespace()
+            .filter_map(|word| word.split_once('@'));
+        let sizes: Vec<_> = sizes.map(|(size, _)| size).collect();
+        let fields = event.description().fields.iter();
+        let expected: Vec<_> = fields
+            .map(|field| if field.kind == Kind::Errno { "-8" } else { "8" })
+            .collect();
+        assert_eq!(sizes, expected, "{note}");
+        assert!(seen.insert(event.name()), "{} is twice in the file", event.name());
+    }
+    let all: BTreeSet<_> = Event::ALL.iter().map(|event| event.name()).collect();
+    assert_eq!(seen, all);
+}
+
+/// bpftrace attached to one process, printing a line for each event that `clauses` name.
+fn attach(world: &World, pid: u32, clauses: &[(&str, &str)]) -> Running {
+    let binary = program("curt").unwrap();
+    let clauses = clauses
+        .iter()
+        .map(|(event, action)| format!("usdt:{}:curt:{event} {{ printf({action}); }}", binary.display()));
+    let script: Vec<_> = clauses.collect();
+    let mut command = world.network.command("bpftrace");
+    command.args(["-B", "line", "-p", &pid.to_string(), "-e", &script.join(" ")]);
+    Running::start("bpftrace", &mut command).unwrap()
+}
+
+/// Does something that is seen until it is.
+fn wait_until_attached(world: &World, tracers: [&Running; 2]) {
+    let mut number = 0;
+    process::until("bpftrace is attached to both", LIMIT, || {
+        number += 1;
+        world.on_mount(&format!("mkdir marker-{number}"));
+        let seen = tracers.iter().all(|tracer| tracer.output().contains("MKDIR"));
+        Ok(seen.then_some(()))
+    })
+    .unwrap()
+}
+
+/// Of a mount: event and what is printed of it.
+const MOUNTED: [(&str, &str); 5] = [
+    ("nfs_mkdir_enter", r#""enter %s %d %d\n", str(arg3), arg1, arg4"#),
+    ("nfs_mkdir_exit", r#""MKDIR %s %lu %d\n", str(arg1), arg2, arg3"#),
+    ("nfs_rmdir_exit", r#""rmdir %s %d\n", str(arg1), arg2"#),
+    (
+        "nfs_rename_exit",
+        r#""rename %s %s %d\n", str(arg1), str(arg3), arg4"#,
+    ),
+    ("rpc_call", r#""sent %s\n", str(arg1)"#),
+];
+/// Of a server.
+const SERVED: [(&str, &str); 3] = [
+    ("nfsd_call", r#""call %s %d\n", str(arg1), arg2"#),
+    ("nfsd_reply", r#""%s %d\n", str(arg1), arg2"#),
+    ("nfsd_write", r#""write %d %d\n", arg1, arg2"#),
+];
+/// How many requests the mount has counted.
+fn requests(world: &World) -> u64 {
+    let report = process::run(&mut world.curt(&["stat", "--json", world.directory()]), LIMIT).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let requests = report[0]["counters"]["requests"].as_object().unwrap();
+    requests.values().map(|count| count.as_u64().unwrap()).sum()
+}
+
+/// How many calls were seen to go.
+fn sent(tracer: &Running) -> usize {
+    tracer
+        .output()
+        .lines()
+        .filter(|line| line.starts_with("sent"))
+        .count()
+}
+
+#[test]
+fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
+    let mut world = World::new("", &[]);
+    world
+        .network
+        .shell(
+            "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing",
+            LIMIT,
+        )
+        .unwrap();
+    let (mount, serve) = (world.mount.process().pid(), world.serve.process().pid());
+    let mut on_mount = attach(&world, mount, &MOUNTED);
+    let mut on_server = attach(&world, serve, &SERVED);
+    wait_until_attached(&world, [&on_mount, &on_server]);
+    // What was sent before is seen now.
+    world.on_mount("mkdir settled");
+    on_mount.wait_for("MKDIR settled", LIMIT).unwrap();
+    let (sent_before, counted_before) = (sent(&on_mount), requests(&world));
+    world.on_mount(
+        "for i in $(seq 20); do mkdir -m 700 dir-$i; done; mkdir dir-1/inside; ! rmdir dir-1 2>/dev/null; \
+         mv dir-2 moved; printf 12345678901 > file; for i in $(seq 15); do ln -s target link-$i; done; stat -c %i dir-3 > inode",
+    );
+    let inode = std::fs::read_to_string(world.export.join("inode")).unwrap();
+    let (counted, told) = (requests(&world) - counted_before, "rename dir-2 moved 0");
+    on_mount.wait_for(told, LIMIT).unwrap();
+    process::until("every request is seen", LIMIT, || {
+        Ok((sent(&on_mount) - sent_before >= usize::try_from(counted)?).then_some(()))
+    })
+    .unwrap();
+    for tracer in [&mut on_mount, &mut on_server] {
+        tracer.signal(Signal::INT).unwrap();
+        tracer.wait(LIMIT).unwrap();
+    }
+    let output = on_mount.output();
+    let count = |line: &str| output.lines().filter(|other| other.starts_with(line)).count();
+    assert_eq!(count("MKDIR dir-"), 20, "{output}");
+    assert_eq!(count("enter dir-"), 20, "{output}");
+    // As whom, and with which mode.
+    assert_eq!(count(&format!("enter dir-7 0 {}", 0o700)), 1, "{output}");
+    assert_eq!(count(&format!("MKDIR dir-3 {} 0", inode.trim())), 1, "{output}");
+    assert_eq!(count("MKDIR inside"), 1, "{output}");
+    assert_eq!(count("rmdir dir-1 -39"), 1, "ENOTEMPTY: {output}");
+    assert_eq!(count(told), 1, "{output}");
+    assert_eq!((sent(&on_mount) - sent_before) as u64, counted, "{output}");
+    let output = on_server.output();
+    let count = |line: &str| output.lines().filter(|other| *other == line).count();
+    assert_eq!(
+        (count("call SYMLINK 0"), count("SYMLINK 0")),
+        (15, 15),
+        "{output}"
+    );
+    assert_eq!(count("call RMDIR 0"), 1, "{output}");
+    assert_eq!(count("RMDIR 66"), 1, "NFS3ERR_NOTEMPTY: {output}");
+    assert_eq!(count("write 0 11"), 1, "{output}");
+}

@@ -1,0 +1,320 @@
+//! `curt explain` on a mount: every request of a command has its cause, and Linux's column is what a kernel counts.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use curt_bench::workload::Workload;
+use curt_tests::curt::{Mount, Serve, program, tree};
+use curt_tests::kernel::{KernelNumber, linux_client, parse_ops};
+use curt_tests::network::Network;
+use curt_tests::process;
+use serde_json::Value;
+
+/// A run of page takes 7 s; what is beyond is for machines that do something else, too.
+const RUN: Duration = Duration::from_secs(120);
+/// The files of a view of page expire inside a run that is longer than this many seconds, and Linux asks about them again.
+const PAGE_SECONDS: f64 = 8.0;
+const PAGE_EXPIRED: u64 = 1150;
+
+type Calls = BTreeMap<String, u64>;
+
+fn calls(value: &Value) -> Calls {
+    let named = value
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(name, _)| *name != "total");
+    let numbers = named.map(|(name, calls)| (name.clone(), calls.as_u64().unwrap()));
+    numbers.filter(|(_, calls)| *calls > 0).collect()
+}
+
+/// What the mount has sent so far, by its own figures.
+fn sent(network: &Network, mount: &Path) -> Calls {
+    let mut command = network.command(program("curt").unwrap());
+    command.args(["stat", "--json"]).arg(mount);
+    let report: Value = serde_json::from_str(&process::run(&mut command, RUN).unwrap()).unwrap();
+    calls(&report[0]["counters"]["requests"])
+}
+
+fn since(after: &Calls, before: &Calls) -> Calls {
+    let differences = after
+        .iter()
+        .map(|(name, calls)| (name.clone(), calls - before.get(name).copied().unwrap_or(0)));
+    differences.filter(|(_, calls)| *calls > 0).collect()
+}
+
+/// What an explanation says of one mount.
+struct Explained {
+    json: Value,
+    status: i32,
+    output: String,
+}
+
+/// Explains a command at a mount, and holds that the sums are those of `curt stat`.
+fn explain(network: &Network, mount: &Path, options: &str, command: &[&str]) -> Explained {
+    let file = network.directory().join("explained.json");
+    let mut explain = network.command(program("curt").unwrap());
+    explain
+        .args(["explain", "--json", "--paths", "5", "-o", options, "--output"])
+        .arg(&file);
+    explain.arg("--mount").arg(mount).args(command);
+    let before = sent(network, mount);
+    let (status, output, errors) = process::finish(&mut explain, RUN).unwrap();
+    let after = sent(network, mount);
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let all: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}\n{output}\n{errors}"));
+    let json = all["mounts"][0].clone();
+    assert!(json.is_object(), "{all}\n{errors}");
+    let mut all_sent = calls(&json["requests"]);
+    for (name, others) in calls(&json["others"]) {
+        *all_sent.entry(name).or_default() += others;
+    }
+    assert_eq!(all_sent, since(&after, &before), "{json}");
+    let explained = Explained {
+        json,
+        status: status.code().unwrap_or(-1),
+        output,
+    };
+    explained.is_consistent();
+    explained
+}
+
+impl Explained {
+    fn rows(&self) -> impl Iterator<Item = &Value> {
+        self.json["causes"].as_array().unwrap().iter()
+    }
+
+    fn row(&self, cause: &str, column: &str) -> u64 {
+        self.rows()
+            .find(|row| row["cause"] == cause)
+            .map_or(0, |row| row[column].as_u64().unwrap())
+    }
+
+    fn spared(&self, rule: &str) -> u64 {
+        self.rows().filter_map(|row| row["spared"][rule].as_u64()).sum()
+    }
+
+    fn total(&self, what: &str) -> u64 {
+        calls(&self.json[what]).values().sum()
+    }
+
+    /// Rows, paths and processes each add up to the totals.
+    fn is_consistent(&self) {
+        for (column, what) in [("sent", "requests"), ("linux", "linux")] {
+            let by_cause: u64 = self.rows().map(|row| row[column].as_u64().unwrap()).sum();
+            assert_eq!(by_cause, self.total(what), "{column}: {}", self.json);
+            let sum = |rows: &Value| -> u64 {
+                rows.as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|row| row[column].as_u64().unwrap())
+                    .sum()
+            };
+            for row in self.rows() {
+                let paths = sum(&row["paths"]) + row["paths_rest"][column].as_u64().unwrap();
+                assert_eq!(paths, row[column].as_u64().unwrap(), "{row}");
+            }
+            let rest = self.json["processes_rest"][column].as_u64().unwrap();
+            assert_eq!(
+                sum(&self.json["processes"]) + rest,
+                self.total(what),
+                "{}",
+                self.json
+            );
+        }
+    }
+}
+
+struct World {
+    network: Network,
+    serve: Serve,
+}
+
+impl World {
+    fn new(workload: Workload) -> Self {
+        let network = Network::new().unwrap();
+        let serve = Serve::start(&network, &tree(workload).unwrap(), &[]).unwrap();
+        Self { network, serve }
+    }
+
+    fn mount(&self, name: &str, options: &str) -> Mount {
+        let options = format!("{},{options}", self.serve.ports());
+        let options = options.trim_end_matches(',');
+        Mount::start(&self.network, name, &self.serve.source(), options).unwrap()
+    }
+
+    /// A workload on a fresh mount, explained beside a Linux client with `linux`; and how long it took.
+    fn workload(&self, workload: Workload, name: &str, (options, linux): (&str, &str)) -> (Explained, f64) {
+        let mount = self.mount(name, options);
+        let curt = program("curt").unwrap().display().to_string();
+        let directory = mount.directory().display().to_string();
+        let command = [&*curt, "bench", workload.name(), "--json", "--at", &directory];
+        let explained = explain(&self.network, mount.directory(), linux, &command);
+        let report: Value = serde_json::from_str(&explained.output).unwrap();
+        assert_eq!(
+            (explained.status, report["wrong"].as_u64()),
+            (0, Some(0)),
+            "{report}"
+        );
+        assert_eq!(
+            explained.total("others"),
+            0,
+            "nobody else used the mount: {}",
+            explained.json
+        );
+        // The bench's own sums are those of its process alone; those of `curt stat` have been compared.
+        assert_eq!(report["rpc"]["total"].as_u64(), Some(explained.total("requests")));
+        mount.unmount().unwrap();
+        (explained, report["seconds"].as_f64().unwrap())
+    }
+}
+
+/// Within 5 % of what a kernel counted, or more by as many as a longer run explains.
+#[track_caller]
+fn near(explained: &Explained, counted: u64, late: u64) {
+    let total = explained.total("linux");
+    let bounds = counted * 95 / 100..=(counted + late) * 105 / 100;
+    assert!(
+        bounds.contains(&total),
+        "{total} for {counted}: {}",
+        explained.json["linux"]
+    );
+}
+
+#[test]
+fn page_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
+    let world = World::new(Workload::Page);
+    let (explained, seconds) = world.workload(Workload::Page, "sloppy", ("noaccesscheck,sloppycto=3", ""));
+    near(
+        &explained,
+        9_487,
+        if seconds > PAGE_SECONDS { PAGE_EXPIRED } else { 0 },
+    );
+    assert_eq!(explained.row("access", "sent"), 0);
+    assert!(explained.spared("sloppycto") > 4000 && explained.spared("noaccesscheck") > 5000);
+    let (explained, _) = world.workload(Workload::Page, "defaults", ("", "nocto,ro,actimeo=600"));
+    near(&explained, 3_930, 0);
+    assert_eq!(explained.row("open-check", "linux"), 0);
+}
+
+#[test]
+fn build_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
+    let world = World::new(Workload::Build);
+    let options = "noaccesscheck,sloppycto=3";
+    let (explained, _) = world.workload(Workload::Build, "defaults", (options, ""));
+    near(&explained, 24_166, 0);
+    assert!(explained.spared("negative names") > 100_000);
+    let (explained, _) = world.workload(Workload::Build, "nocto", (options, "nocto,ro,actimeo=600"));
+    near(&explained, 4_387, 0);
+}
+
+#[test]
+fn being_explained_does_not_change_what_is_sent() {
+    let world = World::new(Workload::Page);
+    // Nothing expires inside a run and nothing depends on the round trip, so that time does not tell.
+    let options = "noaccesscheck,sloppycto=60,acregmin=60,acdirmin=60,dirfill=off";
+    let (explained, _) = world.workload(Workload::Page, "explained", (options, ""));
+    let mount = world.mount("unexplained", options);
+    let before = sent(&world.network, mount.directory());
+    let mut bench = world.network.command(program("curt").unwrap());
+    bench.args(["bench", "page", "--at"]).arg(mount.directory());
+    process::run(&mut bench, RUN).unwrap();
+    let plain = since(&sent(&world.network, mount.directory()), &before);
+    // How far the kernel reads ahead of a program is a matter of when; the rest is not.
+    let (mut counted, mut plain) = (calls(&explained.json["requests"]), plain);
+    let reads = (counted.remove("READ").unwrap(), plain.remove("READ").unwrap());
+    assert!(reads.0.abs_diff(reads.1) <= 10, "{reads:?}");
+    assert_eq!(counted, plain);
+    mount.unmount().unwrap();
+}
+
+/// A program of another kind: it makes, writes, moves, lists and removes.
+const SCRIPT: &str = r#"set -e; cd "$1"; mkdir work; cd work
+for d in a b c d; do mkdir $d; for f in 1 2 3 4 5 6 7 8 9 10; do echo "$d$f" >$d/$f; done; done
+for d in a b c d; do for f in 1 2 3; do cat $d/$f; chmod 600 $d/$f; mv $d/$f $d/moved$f; done; ln -s $d link$d; ls -l $d; done >/dev/null
+dd if=/dev/zero of=large bs=64k count=64 2>/dev/null; cp large copy; cat copy >/dev/null
+for f in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do test -e missing$f || test -e a/$f || test -e linka/$f || true; done
+rm -r a b; find . -type f | wc -l; cd ..; rm -r work"#;
+
+#[test]
+fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let script = network.directory().join("work.sh");
+    std::fs::write(&script, SCRIPT).unwrap();
+    let options = serve.ports();
+    let mount = Mount::start(&network, "mount", &serve.source(), &options).unwrap();
+    let (work, at) = (
+        script.display().to_string(),
+        mount.directory().display().to_string(),
+    );
+    let explained = explain(&network, mount.directory(), "", &["bash", &work, &at]);
+    assert_eq!(
+        (explained.status, explained.output.trim()),
+        (0, "22"),
+        "{}",
+        explained.json
+    );
+    assert!(
+        explained.json["processes"].as_array().unwrap().len() > 10,
+        "{}",
+        explained.json
+    );
+    mount.unmount().unwrap();
+    let job = format!(
+        "mount -t nfs -o vers=3,nolock,proto=tcp,{options} {} /mnt/nfs || exit 1\nops\nbash {work} /mnt/nfs || exit 1\nops\n",
+        serve.source()
+    );
+    let output = linux_client(&network, KernelNumber(2), RUN, &job).unwrap();
+    let lines: Vec<&str> = output.lines().filter(|line| line.contains("TOTAL=")).collect();
+    let [before, after] = lines[..] else {
+        panic!("{output}")
+    };
+    let counted = since(&parse_ops(after).unwrap(), &parse_ops(before).unwrap());
+    let total = counted["TOTAL"];
+    let linux = explained.total("linux");
+    println!("the model: {linux}, the kernel: {total}");
+    assert!(
+        linux.abs_diff(total) * 20 <= total,
+        "{linux} for {total}\n{:?}\n{counted:?}",
+        calls(&explained.json["linux"])
+    );
+}
+
+#[test]
+fn a_command_has_its_status_its_signals_and_its_orphans() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    std::fs::write(export.join("f"), "text").unwrap();
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let at = mount.directory().display().to_string();
+    let shell = |script: &str| explain(&network, mount.directory(), "", &["sh", "-c", script, "sh", &at]);
+    let explained = shell("cat \"$1/f\"; exit 7");
+    assert_eq!((explained.status, &*explained.output), (7, "text"));
+    let read = explained.rows().find(|row| row["cause"] == "data-read").unwrap();
+    assert_eq!(read["paths"][0]["path"], "/f");
+    // Its process has ended before it asks: it is the command's all the same.
+    let explained = shell(
+        "(setsid sh -c 'sleep 0.5; stat \"$0/missing\"' \"$1\" 2>/dev/null &) ; sleep 1.5; kill -TERM $$",
+    );
+    assert_eq!(explained.status, 128 + 15);
+    assert!(explained.total("requests") >= 1, "{}", explained.json);
+    let refused = |arguments: &[&str], status: i32| {
+        let mut command: Command = network.command(program("curt").unwrap());
+        command.arg("explain").args(["--mount", &at]).args(arguments);
+        let (ended, _, errors) = process::finish(&mut command, RUN).unwrap();
+        assert_eq!(ended.code(), Some(status), "{errors}");
+        assert!(errors.contains("curt explain: "), "{errors}");
+    };
+    refused(&["/nonexistent"], 127);
+    refused(&["/etc/passwd"], 126);
+    refused(&["-o", "sloppycto=3", "true"], 125);
+    refused(&["--expand", "boredom", "true"], 125);
+    mount.unmount().unwrap();
+}

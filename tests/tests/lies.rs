@@ -1,0 +1,138 @@
+//! Replies that make no sense: whoever asked is told EIO, the log says so in one line, and everything else goes on.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use curt_proto::nfs3::Procedure;
+use curt_rpc::record;
+use curt_tests::curt::{Mount, Serve};
+use curt_tests::network::{ADDRESS, Network};
+use curt_tests::process;
+use curt_tests::relay::{Lie, Relay};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Where in a record with its mark a GETATTR's results begin, behind mark, xid, kind, status, verifier and status again.
+const RESULTS: usize = 28;
+
+/// A record of these bytes, whose mark is replaced.
+fn marked(mut record: Vec<u8>) -> Vec<u8> {
+    let mark = record::mark(record.len() - 4);
+    record[..4].copy_from_slice(&mark);
+    record
+}
+
+fn with_word(mut record: Vec<u8>, at: usize, word: u32) -> Vec<u8> {
+    record[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    record
+}
+
+/// Replies to GETATTR of which no two fail in the same place.
+const LIES: [(&str, Lie); 7] = [
+    ("results that end early", |reply| {
+        let length = reply.len() - 8;
+        marked(reply[..length].to_vec())
+    }),
+    ("results that go on", |reply| marked([reply, vec![0; 8]].concat())),
+    ("a file of no type", |reply| with_word(reply, RESULTS + 4, 99)),
+    ("a call instead of a reply", |reply| with_word(reply, 8, 0)),
+    ("a reply neither accepted nor denied", |reply| {
+        with_word(reply, 12, 7)
+    }),
+    ("a status of no kind", |reply| with_word(reply, 24, 9)),
+    ("a record longer than any reply", |reply| {
+        [&record::mark(1 << 30), &reply[4..8], &[3; 60_000]].concat()
+    }),
+];
+
+struct Bed {
+    relay: Relay,
+    mount: Mount,
+    _server: Serve,
+    network: Network,
+}
+
+impl Bed {
+    /// A mount that asks about a file's attributes each time, and not about names: where it is a name that cannot be told the kernel asks again.
+    fn new() -> Result<Self> {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        std::fs::write(export.join("file"), "some text")?;
+        let server = Serve::start(&network, &export, &[])?;
+        let relay = Relay::start(&network, SocketAddr::new(ADDRESS.parse()?, Serve::PORT), &[])?;
+        let options = format!(
+            "acregmin=0,acregmax=0,acdirmin=600,acdirmax=600,port={},mountport={}",
+            relay.port(),
+            Serve::PORT
+        );
+        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        Ok(Self {
+            relay,
+            mount,
+            _server: server,
+            network,
+        })
+    }
+
+    /// What stat(1) says of the file's size, or instead.
+    fn size(&self) -> Result<String> {
+        let mut command = self.network.command("stat");
+        command
+            .args(["-c", "%s"])
+            .arg(self.mount.directory().join("file"));
+        let (_, output, errors) = process::finish(&mut command, MINUTE)?;
+        Ok(format!("{output}{errors}"))
+    }
+
+    fn warnings(&mut self) -> Vec<String> {
+        let output = self.mount.process().output();
+        let is_warning = |line: &&str| line.contains("WARN") || line.contains("ERROR");
+        output.lines().filter(is_warning).map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
+    let mut bed = Bed::new()?;
+    ensure!(bed.size()? == "9\n", "{}", bed.size()?);
+    let mut said = bed.warnings();
+    ensure!(said.is_empty(), "{said:?}");
+    for (count, (what, lie)) in LIES.into_iter().enumerate() {
+        bed.relay.lie(Procedure::Getattr.number(), lie);
+        let size = bed.size()?;
+        ensure!(!bed.relay.is_about_to_lie(), "{what}: nothing was asked");
+        ensure!(
+            size.contains("Input/output error"),
+            "{what}: {size}{:#?}",
+            bed.warnings()
+        );
+        said = process::until("it is logged", MINUTE, || {
+            let said = bed.warnings();
+            Ok((said.len() > count).then_some(said))
+        })
+        .with_context(|| format!("{what} is not logged"))?;
+        ensure!(
+            said.len() == count + 1,
+            "{what} is logged more than once: {said:#?}"
+        );
+        ensure!(bed.size()? == "9\n", "{what} has consequences: {}", bed.size()?);
+    }
+    ensure!(bed.warnings().len() == said.len(), "{:#?}", bed.warnings());
+    bed.mount.unmount()
+}
+
+#[test]
+fn a_reply_that_nobody_waits_for_is_passed_over() -> Result<()> {
+    let mut bed = Bed::new()?;
+    bed.relay.lie(Procedure::Getattr.number(), |reply| {
+        let xid = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
+        let stray = with_word(reply.clone(), 4, xid.wrapping_add(1000));
+        [stray.clone(), reply.clone(), reply, stray].concat()
+    });
+    ensure!(bed.size()? == "9\n", "{}", bed.size()?);
+    ensure!(!bed.relay.is_about_to_lie(), "nothing was asked");
+    ensure!(bed.size()? == "9\n", "{}", bed.size()?);
+    ensure!(bed.warnings().is_empty(), "{:#?}", bed.warnings());
+    bed.mount.unmount()
+}

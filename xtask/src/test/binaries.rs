@@ -1,0 +1,142 @@
+//! The programs that cargo makes of tests: where they are, what is in them, and a run of one.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::cargo::{self, Sum};
+use crate::root;
+
+/// A program of tests.
+#[derive(Clone, Debug)]
+pub(super) struct Binary {
+    /// The crate's and the target's name.
+    pub(super) package: String,
+    pub(super) target: String,
+    path: PathBuf,
+    /// Where it runs, as cargo would have it.
+    directory: PathBuf,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) sum: Sum,
+    pub(super) took: Duration,
+    /// What is worth showing.
+    pub(super) said: String,
+}
+
+/// Has cargo build the tests that `arguments` select, and gives their programs; none, with a failure, if it cannot.
+pub(super) fn build(arguments: &[&str]) -> Result<(Sum, Vec<Binary>)> {
+    const MESSAGES: &str = "--message-format=json-render-diagnostics";
+    let mut binaries = Vec::new();
+    let built = cargo::run(&[&["test", "--no-run", MESSAGES], arguments].concat(), |line| {
+        binaries.extend(binary(line));
+    })?;
+    if built.failed > 0 {
+        binaries.clear();
+    }
+    Ok((Sum { passed: 0, ..built }, binaries))
+}
+
+/// What a message of cargo says of a program of tests that is made.
+fn binary(line: &str) -> Option<Binary> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let manifest = PathBuf::from(message["manifest_path"].as_str()?);
+    let directory = manifest.parent()?.to_owned();
+    Some(Binary {
+        package: directory.file_name()?.to_str()?.to_owned(),
+        target: message["target"]["name"].as_str()?.to_owned(),
+        path: message["executable"].as_str()?.into(),
+        directory,
+    })
+}
+
+impl Binary {
+    /// The tests whose names contain `name`.
+    pub(super) fn tests(&self, name: &str) -> Result<Vec<String>> {
+        let output = self.command(&["--list", "--format", "terse", name]).output()?;
+        ensure!(output.status.success(), "{} lists no tests", self.path.display());
+        let text = String::from_utf8_lossy(&output.stdout);
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .args(arguments)
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory)
+            .env("CURT_PROGRAMS", root().join("target/release"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it with these arguments.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<Outcome> {
+        let start = Instant::now();
+        let mut said = String::new();
+        let mut heard: Option<Sum> = None;
+        let (mut reader, writer) = std::io::pipe().context("a pipe")?;
+        let mut command = self.command(arguments);
+        command.stdout(writer.try_clone()?).stderr(writer);
+        let mut child = command.spawn().with_context(|| self.path.display().to_string())?;
+        // It keeps the pipe's other end open.
+        drop(command);
+        for line in BufReader::new(&mut reader).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            if let Some(results) = cargo::results(&line) {
+                heard = Some(heard.unwrap_or_default().and(results));
+            }
+            if !cargo::is_usual(&line) {
+                said.push_str(&line);
+                said.push('\n');
+            }
+        }
+        let well = child.wait()?.success();
+        let mut sum = heard.unwrap_or_default();
+        // What has no tests of its own kind is one check; a process that died tells of no failure.
+        match (well, heard) {
+            (true, None) => sum.passed = 1,
+            (false, _) if sum.failed == 0 => sum.failed = 1,
+            (true | false, _) => {}
+        }
+        Ok(Outcome {
+            sum,
+            took: start.elapsed(),
+            said,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_tests_are_told_from_what_else_cargo_makes() {
+        let message = |profile: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/x/crates/client/Cargo.toml","target":{{"kind":["test"],"name":"data"}},"profile":{{"test":{profile}}},"executable":"/x/target/debug/deps/data-1"}}"#
+            )
+        };
+        let found = binary(&message("true")).expect("a program of tests");
+        assert_eq!(
+            (found.package.as_str(), found.target.as_str()),
+            ("client", "data")
+        );
+        assert_eq!(found.directory, PathBuf::from("/x/crates/client"));
+        assert!(binary(&message("false")).is_none());
+        assert!(binary(r#"{"reason":"build-finished","success":true}"#).is_none());
+        assert!(binary("   Compiling x").is_none());
+    }
+}
