@@ -5,4 +5,5 @@ pub mod control;
 pub mod daemon;
 pub mod explain;
 pub mod helper;
+pub mod observed;
 pub mod options;

@@ -12,7 +12,6 @@ mod handles;
 mod interruption;
 mod offsets;
 mod operations;
-mod probed;
 mod rechecks;
 
 use std::collections::BTreeMap;
@@ -26,7 +25,6 @@ use curt_fuse::{Context, Entry, Negotiated, NodeId, Notifier, Opened, open_reply
 
 pub use changes::Changes;
 pub use interruption::Cancel;
-pub use probed::Probed;
 pub use rechecks::Rechecks;
 
 use handles::Handles;

@@ -24,14 +24,15 @@ use curt_trace::probe;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
-use crate::bridge::{Bridge, Changes, Probed, Rechecks};
+use crate::bridge::{Bridge, Changes, Rechecks};
 use crate::control::{
     self, Controlled, Watching,
     metrics::{self, Metrics},
     mountstats::StatsFile,
 };
-use crate::explain::{Explainer, Observed};
+use crate::explain::Explainer;
 use crate::helper::{ExitStatus, Failure};
+use crate::observed::{Observed, Probes};
 use crate::options::{Allow, Atime, Settings, Source};
 pub use alone::ClientAlone;
 use events::WireEvents;
@@ -167,11 +168,14 @@ fn settled(settings: &Settings) -> Settings {
     settings
 }
 
+/// The bridge, with who looks on.
+type Seen = Observed<Bridge, (Probes, Arc<Explainer>)>;
+
 /// A mount that is live, and what ends with it.
 struct Live {
     running: Arc<Running>,
     mount: Arc<Mount>,
-    session: Session<Probed<Observed<Bridge>>>,
+    session: Session<Seen>,
     changes: Arc<Changes>,
     rechecks: Rechecks,
     control: Option<control::Listening>,
@@ -203,9 +207,9 @@ impl Live {
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
         let explainer = Arc::new(Explainer::new(Arc::clone(&client)));
-        let observed = Arc::new(Observed::new(Arc::clone(bridge), Arc::clone(&explainer)));
-        let session =
-            start_session(device, (observed, &client), &settings).inspect_err(|_| ending::detach(&mount))?;
+        let observers = (Probes::new(&client), Arc::clone(&explainer));
+        let observed = Arc::new(Observed::new(Arc::clone(bridge), observers));
+        let session = start_session(device, observed, &settings).inspect_err(|_| ending::detach(&mount))?;
         bridge.set_negotiated(session.negotiated());
         changes
             .tell(session.notifier())
@@ -323,11 +327,7 @@ fn mount_options(source: &str, settings: &Settings) -> MountOptions {
     }
 }
 
-fn start_session(
-    device: Device,
-    (observed, client): (Arc<Observed<Bridge>>, &Arc<Client>),
-    settings: &Settings,
-) -> Result<Session<Probed<Observed<Bridge>>>, Failure> {
+fn start_session(device: Device, seen: Arc<Seen>, settings: &Settings) -> Result<Session<Seen>, Failure> {
     let locks = settings.local_locks;
     let only_user = match settings.generic.allow {
         Allow::Root => Some(rustix::process::geteuid().as_raw()),
@@ -343,6 +343,6 @@ fn start_session(
         only_user,
         ..SessionOptions::default()
     };
-    Session::start(device, Arc::new(Probed::new(observed, client)), &options)
+    Session::start(device, seen, &options)
         .map_err(|error| Failure::lasting(ExitStatus::System, error.to_string(), ""))
 }

@@ -1,14 +1,14 @@
 //! Explaining a command's requests: each with its cause, each spared one with its rule, and what Linux would have sent.
 //!
 //! Owns one [`Explanation`] at a time, from when a command begins until it ends. While there is one, the kernel is promised no name
-//! and no attributes for any time, so that each operation of the command is seen here ([`Observed`]); what is sent stays the same,
+//! and no attributes for any time, so that each operation of the command is seen here (it is a [`crate::observed::Observer`]); what is sent stays the same,
 //! for the client answers from memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). Without
 //! one it costs an operation one relaxed load.
 
 mod explanation;
 mod family;
 mod feed;
-mod observed;
+mod observing;
 mod paths;
 mod report;
 mod tally;
@@ -25,7 +25,6 @@ use curt_policy::linux::{ObjectId, Options, Seen};
 use curt_trace::Watcher;
 use parking_lot::Mutex;
 
-pub use observed::Observed;
 pub use report::{CauseRow, Explained, PathRow, ProcessRow, Rest};
 
 use explanation::Explanation;

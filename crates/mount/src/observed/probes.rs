@@ -1,0 +1,204 @@
+//! The operations of programs as events: each is told of when it arrives and when it is answered.
+//!
+//! Decides nothing and changes nothing. While nobody wants the events an operation costs two loads more.
+
+use std::fmt;
+use std::sync::Arc;
+
+use curt_client::{Client, InodeId};
+use curt_fuse::NodeId;
+use curt_trace::probe;
+
+use super::{Answer, Asker, Observer, Operation, Outcome};
+
+/// Tells of the operations on a client's mount.
+pub struct Probes {
+    client: Arc<Client>,
+}
+
+impl fmt::Debug for Probes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Probes").finish_non_exhaustive()
+    }
+}
+
+impl Probes {
+    /// Tells of the operations that are this client's.
+    #[must_use]
+    pub fn new(client: &Arc<Client>) -> Self {
+        Self {
+            client: Arc::clone(client),
+        }
+    }
+
+    /// The file's number as programs see it; 0 if it is not known.
+    fn fileid(&self, node: NodeId) -> u64 {
+        let stat = self.client.last_attributes(InodeId(node.0));
+        stat.map_or(0, |stat| stat.attributes.fileid)
+    }
+}
+
+/// An event, with its fields.
+macro_rules! tell {
+    ($event:ident: $($field:ident $(: $value:expr)?),*) => {
+        probe!($event { $($field $(: $value)?),* })
+    };
+}
+
+impl Observer for Probes {
+    type Seen = ();
+
+    fn begins(&self, asker: &Asker, operation: &Operation<'_>) {
+        let (pid, uid) = (asker.thread, asker.uid);
+        match *operation {
+            Operation::Lookup((parent, name)) => {
+                tell!(NfsLookupEnter: pid, uid, dir: self.fileid(parent), name)
+            }
+            Operation::Getattr(node) => tell!(NfsGetattrEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Setattr(node, _) => tell!(NfsSetattrEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Readlink(node) => tell!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Symlink((parent, name), target) => {
+                tell!(NfsSymlinkEnter: pid, uid, dir: self.fileid(parent), name, target)
+            }
+            Operation::Mknod((parent, name), new) => {
+                tell!(NfsMknodEnter: pid, uid, dir: self.fileid(parent), name, mode: new.mode)
+            }
+            Operation::Mkdir((parent, name), mode) => {
+                tell!(NfsMkdirEnter: pid, uid, dir: self.fileid(parent), name, mode)
+            }
+            Operation::Unlink((parent, name)) => {
+                tell!(NfsUnlinkEnter: pid, uid, dir: self.fileid(parent), name)
+            }
+            Operation::Rmdir((parent, name)) => {
+                tell!(NfsRmdirEnter: pid, uid, dir: self.fileid(parent), name)
+            }
+            Operation::Rename(from, to) => {
+                tell!(NfsRenameEnter: pid, uid, dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1)
+            }
+            Operation::Link(node, (parent, name)) => {
+                tell!(NfsLinkEnter: pid, uid, fileid: self.fileid(node), dir: self.fileid(parent), name)
+            }
+            Operation::Open(node, open) => {
+                tell!(NfsOpenEnter: pid, uid, fileid: self.fileid(node), flags: open.flags)
+            }
+            Operation::Create((parent, name), create) => {
+                tell!(NfsCreateEnter: pid, uid, dir: self.fileid(parent), name, flags: create.flags, mode: create.mode)
+            }
+            Operation::Read(node, read) => {
+                tell!(NfsReadEnter: pid, uid, fileid: self.fileid(node), offset: read.offset, count: read.size)
+            }
+            Operation::Write(node, write, count) => {
+                tell!(NfsWriteEnter: pid, uid, fileid: self.fileid(node), offset: write.offset, count)
+            }
+            Operation::Statfs(node) => tell!(NfsStatfsEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Flush(node) => tell!(NfsFlushEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Fsync(node) => tell!(NfsFsyncEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Opendir(node) => tell!(NfsOpendirEnter: pid, uid, dir: self.fileid(node)),
+            Operation::Readdir(node, (_, cookie), plus) => {
+                tell!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
+            }
+            Operation::Access(node, mask) => tell!(NfsAccessEnter: pid, uid, fileid: self.fileid(node), mask),
+            // They are nobody's wait for the server.
+            Operation::Release(..)
+            | Operation::Releasedir(..)
+            | Operation::Fsyncdir(_)
+            | Operation::Getlk(_)
+            | Operation::Setlk(_) => {}
+        }
+    }
+
+    fn ended(&self, _: &Asker, operation: &Operation<'_>, outcome: &Outcome<'_>, (): ()) {
+        let error = outcome.errno().map_or(0, |errno| -errno.raw_os_error());
+        match *operation {
+            Operation::Lookup((parent, name)) => {
+                tell!(NfsLookupExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            }
+            Operation::Getattr(node) => {
+                tell!(NfsGetattrExit: fileid: self.fileid(node), size: size(outcome), error)
+            }
+            Operation::Setattr(node, _) => {
+                tell!(NfsSetattrExit: fileid: self.fileid(node), size: size(outcome), error)
+            }
+            Operation::Readlink(node) => {
+                tell!(NfsReadlinkExit: fileid: self.fileid(node), target: target(outcome), error)
+            }
+            Operation::Symlink((parent, name), _) => {
+                tell!(NfsSymlinkExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            }
+            Operation::Mknod((parent, name), _) => {
+                tell!(NfsMknodExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            }
+            Operation::Mkdir((parent, name), _) => {
+                tell!(NfsMkdirExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            }
+            Operation::Unlink((parent, name)) => tell!(NfsUnlinkExit: dir: self.fileid(parent), name, error),
+            Operation::Rmdir((parent, name)) => tell!(NfsRmdirExit: dir: self.fileid(parent), name, error),
+            Operation::Rename(from, to) => {
+                tell!(NfsRenameExit: dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1, error)
+            }
+            Operation::Link(node, (parent, name)) => {
+                tell!(NfsLinkExit: fileid: self.fileid(node), dir: self.fileid(parent), name, error)
+            }
+            Operation::Open(node, open) => {
+                tell!(NfsOpenExit: fileid: self.fileid(node), flags: open.flags, error)
+            }
+            Operation::Create((parent, name), _) => {
+                tell!(NfsCreateExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            }
+            Operation::Read(node, read) => {
+                tell!(NfsReadExit: fileid: self.fileid(node), offset: read.offset, res: bytes(outcome), error)
+            }
+            Operation::Write(node, write, _) => {
+                tell!(NfsWriteExit: fileid: self.fileid(node), offset: write.offset, res: bytes(outcome), error)
+            }
+            Operation::Statfs(node) => tell!(NfsStatfsExit: fileid: self.fileid(node), error),
+            Operation::Flush(node) => tell!(NfsFlushExit: fileid: self.fileid(node), error),
+            Operation::Fsync(node) => tell!(NfsFsyncExit: fileid: self.fileid(node), error),
+            Operation::Opendir(node) => tell!(NfsOpendirExit: dir: self.fileid(node), error),
+            Operation::Readdir(node, (_, cookie), _) => {
+                tell!(NfsReaddirExit: dir: self.fileid(node), cookie, entries: entries(outcome), error)
+            }
+            Operation::Access(node, mask) => {
+                tell!(NfsAccessExit: fileid: self.fileid(node), mask, permitted: if error == 0 { mask } else { 0 }, error)
+            }
+            Operation::Release(..)
+            | Operation::Releasedir(..)
+            | Operation::Fsyncdir(_)
+            | Operation::Getlk(_)
+            | Operation::Setlk(_) => {}
+        }
+    }
+}
+
+/// The number of what a name leads to; 0: nothing.
+fn found(outcome: &Outcome<'_>) -> u64 {
+    outcome.entry().map_or(0, |entry| entry.attributes.inode)
+}
+
+fn size(outcome: &Outcome<'_>) -> u64 {
+    match outcome.0 {
+        Ok(Answer::Stat(stat)) => stat.attributes.size,
+        Ok(_) | Err(_) => 0,
+    }
+}
+
+fn target<'a>(outcome: &Outcome<'a>) -> &'a [u8] {
+    match outcome.0 {
+        Ok(Answer::Target(target)) => target,
+        Ok(_) | Err(_) => &[],
+    }
+}
+
+fn bytes(outcome: &Outcome<'_>) -> usize {
+    match outcome.0 {
+        Ok(Answer::Bytes(bytes)) => bytes,
+        Ok(_) | Err(_) => 0,
+    }
+}
+
+fn entries(outcome: &Outcome<'_>) -> usize {
+    match outcome.0 {
+        Ok(Answer::Listed(listing)) => listing.names().count(),
+        Ok(_) | Err(_) => 0,
+    }
+}
