@@ -23,7 +23,7 @@ use curt_trace::probe;
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the output.
 const SMALL: usize = 4096;
 
-/// How long whoever stays to read for others waits for the next of their replies before it looks whether to go on.
+/// How long whoever waits for what has no deadline, such as replies to others, waits before it looks whether to go on.
 const STAY: Duration = Duration::from_secs(1);
 
 /// Why a call ended on this connection.
@@ -63,6 +63,8 @@ enum Next {
     Park,
     /// Its own call is over; it reads on for others.
     Stay,
+    /// Its results are just being used by whoever reads: what becomes of them is what the call's outcome is, however long it takes.
+    InHand,
 }
 
 impl<'a> Turn<'a> {
@@ -119,9 +121,16 @@ impl<'a> Turn<'a> {
                 Ok(next) => next,
                 Err(end) => return end,
             };
-            if next == Next::Stay {
-                self.poll(Instant::now() + STAY);
-                continue;
+            match next {
+                Next::Stay => {
+                    self.poll(Instant::now() + STAY);
+                    continue;
+                }
+                Next::InHand => {
+                    self.waiter.park(Instant::now() + STAY);
+                    continue;
+                }
+                Next::Write | Next::Poll | Next::Park => {}
             }
             // Asked each time: whoever reads for others may have something to do beyond its own deadline.
             if Instant::now() >= timer.deadline() {
@@ -134,7 +143,7 @@ impl<'a> Turn<'a> {
             match next {
                 Next::Write => self.write(),
                 Next::Poll => self.poll(timer.deadline()),
-                Next::Park | Next::Stay => self.waiter.park(timer.deadline()),
+                Next::Park | Next::Stay | Next::InHand => self.waiter.park(timer.deadline()),
             }
         }
     }
@@ -163,7 +172,7 @@ impl<'a> Turn<'a> {
         }
         let slot = state.calls.get_mut(&self.xid);
         if slot.as_ref().is_some_and(|slot| slot.in_hand) {
-            return Ok(Next::Park);
+            return Ok(Next::InHand);
         }
         if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
             self.journey.bytes_received += received as u64;

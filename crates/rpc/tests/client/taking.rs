@@ -5,13 +5,15 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
     },
-    thread,
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
 };
 
 use curt_rpc::{
     auth::Credential,
-    client::{CallError, Interrupt, Journey, Reply, Request, Taker, TcpTransport, Transport},
+    client::{CallError, Hardness, Interrupt, Journey, Reply, Request, Taker, TcpTransport, Transport},
     record,
 };
 
@@ -199,7 +201,7 @@ fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
 #[test]
 fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
     let (listener, address) = listen();
-    let (held, release) = std::sync::mpsc::channel::<()>();
+    let (held, release) = channel::<()>();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let first = read_record(&mut stream).unwrap();
@@ -244,4 +246,92 @@ fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
     });
     transport.close();
     server.join().unwrap();
+}
+
+/// Says on which thread it was called, and takes nothing before the test says so.
+struct Holding {
+    begun: Mutex<Sender<ThreadId>>,
+    release: Mutex<Receiver<()>>,
+}
+
+impl Taker for Holding {
+    fn take(&self, _: &[u8]) -> bool {
+        self.begun.lock().unwrap().send(thread::current().id()).unwrap();
+        self.release.lock().unwrap().recv().is_ok()
+    }
+}
+
+/// How long a call is tried in [`held_beyond_the_deadline`].
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Has a reply held by the thread of another caller until its own caller's time is over; what that caller then gets, and whether it
+/// waited for it. `None` if the calls did not meet so.
+fn held_beyond_the_deadline() -> Option<(Result<Reply, CallError>, bool)> {
+    let (listener, address) = listen();
+    let (saw_first, seen_first) = channel();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _unanswered = read_record(&mut stream).unwrap();
+        saw_first.send(()).unwrap();
+        while let Some(record) = read_record(&mut stream) {
+            let _ = stream.write_all(&echo(&record));
+        }
+    });
+    let mut soft = options(address);
+    (soft.hardness, soft.timeout, soft.retrans) = (Hardness::Soft, PATIENCE, 0);
+    let transport = &transport(soft);
+    let (begun, begins) = channel();
+    let (release, released) = channel();
+    let (begun, released) = (Mutex::new(begun), Mutex::new(released));
+    let holding: Arc<dyn Taker> = Arc::new(Holding {
+        begun,
+        release: released,
+    });
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| call(transport, &[1; 8]));
+        seen_first.recv().unwrap();
+        let caller = scope.spawn(move || {
+            let request = Request {
+                program: PROGRAM,
+                version: 1,
+                procedure: 1,
+                credential: &Credential::None,
+                arguments: &Bytes(&[2; 8]),
+                bulk: &[],
+                results_max: 1 << 20,
+            };
+            let journey = &mut Journey::default();
+            transport.call_taken(&request, &Interrupt::never(), journey, &holding)
+        });
+        let reader = loop {
+            match begins.recv_timeout(Duration::from_millis(1)) {
+                Ok(thread) => break Some(thread),
+                Err(_) if caller.is_finished() => break None,
+                Err(_) => {}
+            }
+        };
+        let by_another = reader.is_some_and(|reader| reader != caller.thread().id());
+        let end = Instant::now() + 2 * PATIENCE;
+        while by_another && !caller.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let waited = !caller.is_finished();
+        // Nobody holds it any more if the call was given up before its reply came.
+        let _ = release.send(());
+        let outcome = caller.join().unwrap();
+        by_another.then_some((outcome, waited))
+    });
+    transport.close();
+    server.join().unwrap();
+    outcome
+}
+
+#[test]
+fn a_reply_that_is_being_taken_is_waited_for_beyond_the_end_of_all_retries() {
+    let (reply, waited) = std::iter::repeat_with(held_beyond_the_deadline)
+        .flatten()
+        .next()
+        .unwrap();
+    assert!(waited, "its caller has left: {reply:?}");
+    assert!(reply.unwrap().was_taken());
 }
