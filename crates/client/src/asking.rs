@@ -8,7 +8,6 @@ use curt_policy::{
 };
 use curt_proto::nfs3::Status;
 use curt_trace::{Cause, ClientCounter, scope};
-use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 use crate::{
@@ -17,7 +16,10 @@ use crate::{
     data::DataOwner,
     errno,
     identity::{Caller, InodeId},
-    inode::{Inode, Landed},
+    inode::{
+        Inode, Landed,
+        telling::{Subject, tell_begin, tell_done},
+    },
     plan::v3,
 };
 
@@ -51,6 +53,13 @@ impl Client {
             attributes,
             valid: std::time::Duration::ZERO,
         })
+    }
+
+    /// What events tell of `id`, without any request; all zero if it is not known.
+    #[must_use]
+    pub fn subject(&self, id: InodeId) -> Subject {
+        self.held(id)
+            .map_or_else(|_| Subject::default(), |inode| inode.subject())
     }
 
     pub(crate) fn stat(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<Stat, Errno> {
@@ -177,16 +186,19 @@ impl Client {
 
     /// Sends GETATTR.
     pub(crate) fn ask_attributes(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let fileid = inode.fileid_for(Event::NfsRevalidateInodeEnter);
-        probe!(NfsRevalidateInodeEnter {
-            fileid,
-            reason: scope::cause(GETATTR).name()
-        });
+        tell_begin!(
+            inode.subject(),
+            NfsRevalidateInodeEnter {
+                reason: scope::cause(GETATTR).name()
+            }
+        );
         let answer = self.ask_attributes_untold(asked, inode);
-        probe!(NfsRevalidateInodeExit {
-            fileid,
-            error: errno::told(&answer)
-        });
+        tell_done!(
+            inode.subject(),
+            NfsRevalidateInodeExit {
+                error: errno::told(&answer)
+            }
+        );
         answer
     }
 

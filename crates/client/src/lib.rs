@@ -70,6 +70,7 @@ pub use client::{Client, MountedRoot};
 pub use config::{Behaviour, Environment, Limits};
 pub use environment::{Background, Clock, Task};
 pub use identity::{Caller, InodeId};
+pub use inode::telling::Subject;
 pub use listing::OpenDirectory;
 pub use open::OpenFile;
 pub use rustix::io::Errno;

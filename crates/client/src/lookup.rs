@@ -153,11 +153,13 @@ impl Client {
                 Step::Revalidate => {
                     self.count(ClientCounter::DirGetattrForName);
                     let _why = scope::because(Cause::NameCheck);
-                    let fileid = directory.fileid_for(Event::NfsLookupRevalidateEnter);
-                    probe!(NfsLookupRevalidateEnter { dir: fileid, name });
+                    probe!(NfsLookupRevalidateEnter {
+                        dir: directory.fileid_for(Event::NfsLookupRevalidateEnter),
+                        name
+                    });
                     let answer = self.revalidate(asked, directory);
                     probe!(NfsLookupRevalidateExit {
-                        dir: fileid,
+                        dir: directory.fileid_for(Event::NfsLookupRevalidateExit),
                         name,
                         error: errno::told(&answer)
                     });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use curt_policy::ObjectKind;
-use curt_trace::ClientCounter;
+use curt_trace::{ClientCounter, events::Event, probe};
 use rustix::io::Errno;
 
 use crate::{
@@ -37,6 +37,7 @@ impl Client {
         set: &SetAttributes,
     ) -> Result<(), Errno> {
         self.settle(asked, inode)?;
+        let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.subject().size);
         inode.begin_mutation();
         let sent_at = self.core.now();
         let answer = match v3::setattr(&self.core.wire, asked.asker(), inode.handle(), set, None) {
@@ -50,6 +51,9 @@ impl Client {
         // The data half first: the size that the reply tells must not meet bytes that are cut off.
         if let (Ok(()), Some(size), Some(data)) = (&answer.outcome, set.size, inode.data_if_any()) {
             data.truncated(size);
+        }
+        if let (Ok(()), Some(new_size)) = (&answer.outcome, set.size) {
+            tell_truncation(inode, cur_size, new_size);
         }
         let _ = inode.end_mutation(&answer.about, sent_at);
         answer.outcome.map_err(|status| self.refused(inode, status))
@@ -105,4 +109,17 @@ impl Client {
         };
         Ok((facts.contents() == Some(link.epoch)).then(|| link.text.clone()))
     }
+}
+
+/// Tells of a size that a program gave to a file; `cur_size` if anybody wanted to know before.
+fn tell_truncation(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
+    let Some(cur_size) = cur_size else { return };
+    probe!(let subject = inode.subject(); NfsSizeTruncate {
+        fileid: subject.fileid,
+        cur_size,
+        new_size,
+        dev: subject.dev,
+        fhandle: subject.fhandle,
+        version: subject.version
+    });
 }

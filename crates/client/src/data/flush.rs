@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use curt_rpc::client::{CallError, Interrupt};
 
 use super::{DataError, DataOwner, DataPlane, OpenData, Unsent, file::FileState};
+use crate::inode::telling::{tell_begin, tell_done};
 
 impl DataPlane {
     /// Has all bytes written so far on the server's disk when it returns (close, fsync), or says why not: each failure is
@@ -21,9 +22,24 @@ impl DataPlane {
         open: &OpenData,
         interrupt: &Interrupt,
     ) -> Result<(), DataError> {
-        let file = owner.data();
-        let target = file.core.lock().writes;
+        let target = owner.data().core.lock().writes;
+        let wait = || self.wait_durable(owner, open, target, interrupt);
+        if owner.data().core.lock().durable_through >= target {
+            return wait();
+        }
         self.ask_durable(owner, target);
+        told_writeback(owner, wait)
+    }
+
+    /// Waits until the writes up to `target` are on the server's disk.
+    fn wait_durable(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        target: u64,
+        interrupt: &Interrupt,
+    ) -> Result<(), DataError> {
+        let file = owner.data();
         let is_done =
             |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());
         file.core.wait_for(interrupt, is_done)?;
@@ -55,8 +71,7 @@ impl DataPlane {
         drop(state);
         self.start_workers(owner);
         let is_done = |state: &mut FileState| (state.is_answered(target) || state.stopped).then_some(());
-        file.core.wait_for(interrupt, is_done)?;
-        Ok(())
+        told_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
     /// Starts to write a file's bytes behind, without waiting.
@@ -116,6 +131,22 @@ impl DataPlane {
         drop(state);
         self.start_workers(owner);
     }
+}
+
+/// Waits for what was written, and tells of it.
+fn told_writeback(
+    owner: &Arc<dyn DataOwner>,
+    wait: impl FnOnce() -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    tell_begin!(owner.subject(), NfsWritebackInodeEnter {});
+    let done = wait();
+    tell_done!(
+        owner.subject(),
+        NfsWritebackInodeExit {
+            error: super::told(&done)
+        }
+    );
+    done
 }
 
 /// The offset of the only segment that a flush has to send, if a single WRITE makes all durable: sent FILE_SYNC it is as

@@ -35,8 +35,10 @@ use std::{
 use curt_proto::nfs3::{FileHandle, Status, WriteVerifier};
 use curt_rpc::client::CallError;
 
-use crate::plan::{Attributes, Wcc};
-use curt_trace::events::Event;
+use crate::{
+    inode::telling::Subject,
+    plan::{Attributes, Wcc},
+};
 
 pub use file::FileData;
 pub use plane::{DataPlane, OpenData, OpenMode, Unsent};
@@ -77,9 +79,9 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// The file's number for this event; 0 if it is not known, or nobody wants the event.
-    fn fileid_for(&self, _: Event) -> u64 {
-        0
+    /// What events tell of it. Takes locks of the owner's.
+    fn subject(&self) -> Subject {
+        Subject::default()
     }
 
     /// How a log line names it.
@@ -90,6 +92,25 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
 fn told<T>(answer: &Result<T, DataError>) -> i32 {
     let error = answer.as_ref().err();
     error.map_or(0, |error| -crate::errno::of_data(*error).raw_os_error())
+}
+
+/// Tells of data that could not be moved. Nobody misses what was only called off.
+fn tell_failure<T>(
+    owner: &std::sync::Arc<dyn DataOwner>,
+    (offset, count): (u64, u64),
+    answer: &Result<T, DataError>,
+) {
+    if matches!(answer, Ok(_) | Err(DataError::Call(CallError::Interrupted))) {
+        return;
+    }
+    curt_trace::probe!(let subject = owner.subject(); NfsPgioError {
+        fileid: subject.fileid,
+        offset,
+        count,
+        error: told(answer),
+        dev: subject.dev,
+        fhandle: subject.fhandle
+    });
 }
 
 /// Why data could not be moved.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use curt_rpc::{auth::Credential, client::Interrupt};
-use curt_trace::{ClientCounter, ClientCounters, events::Event, probe, scope};
+use curt_trace::{ClientCounter, ClientCounters, probe, scope};
 
 use super::{
     DataError, DataOwner, DataPlane, OpenData,
@@ -162,12 +162,14 @@ impl DataPlane {
         asker: (&Arc<Credential>, &Interrupt),
         straight: Option<&Arc<Straight>>,
     ) -> Result<Option<Fetched>, DataError> {
-        let fileid = owner.fileid_for(Event::NfsInitiateRead);
-        probe!(NfsInitiateRead {
-            fileid,
-            offset: fetch.range.start,
-            count: fetch.range.end - fetch.range.start,
-            ahead: fetch.usage == Some(Usage::Ahead)
+        let (offset, count) = (fetch.range.start, fetch.range.end - fetch.range.start);
+        probe!(let subject = owner.subject(); NfsInitiateRead {
+            fileid: subject.fileid,
+            offset,
+            count,
+            ahead: fetch.usage == Some(Usage::Ahead),
+            dev: subject.dev,
+            fhandle: subject.fhandle
         });
         let read = self.read_untold(owner, fetch, asker, straight);
         let brought = || match &read {
@@ -175,13 +177,16 @@ impl DataPlane {
             Ok(None) => straight.map_or((0, false), |straight| straight.given()),
             Err(_) => (0, false),
         };
-        probe!(NfsReadpageDone {
-            fileid,
-            offset: fetch.range.start,
+        probe!(let subject = owner.subject(); NfsReadpageDone {
+            fileid: subject.fileid,
+            offset,
             res: brought().0,
             eof: brought().1,
-            error: super::told(&read)
+            error: super::told(&read),
+            dev: subject.dev,
+            fhandle: subject.fhandle
         });
+        super::tell_failure(owner, (offset, count), &read);
         read
     }
 
@@ -215,6 +220,14 @@ impl DataPlane {
             .add(ClientCounter::ReadBytes, data.bytes.len() as u64);
         if data.bytes.len() as u64 != u64::from(count) && !data.end {
             self.counters.count(ClientCounter::ReadShort);
+            probe!(let subject = owner.subject(); NfsReadpageShort {
+                fileid: subject.fileid,
+                offset: range.start,
+                count,
+                res: data.bytes.len(),
+                dev: subject.dev,
+                fhandle: subject.fhandle
+            });
         }
         Ok(Some(Fetched {
             offset: range.start,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use curt_rpc::client::{CallError, Interrupt};
-use curt_trace::ClientCounter;
+use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::{
     DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData, guarded::Interrupted, ledger::Reservation,
@@ -30,6 +30,21 @@ pub struct Taken {
     pub offset: u64,
     /// Bytes.
     pub count: usize,
+}
+
+/// Tells of a file that a write made longer.
+fn tell_growth(owner: &Arc<dyn DataOwner>, size: Option<u64>, end: u64) {
+    let Some(size) = size.filter(|size| *size < end) else {
+        return;
+    };
+    probe!(let subject = owner.subject(); NfsSizeGrow {
+        fileid: subject.fileid,
+        cur_size: size,
+        new_size: end,
+        dev: subject.dev,
+        fhandle: subject.fhandle,
+        version: subject.version
+    });
 }
 
 impl From<Interrupted> for DataError {
@@ -66,7 +81,9 @@ impl DataPlane {
                 Err(Interrupted) if done > 0 => break,
                 Err(interrupted) => return Err(interrupted.into()),
             };
+            let size = Event::NfsSizeGrow.is_wanted().then(|| owner.subject().size);
             let offset = self.take(owner, open, next, &bytes[done..done + step])?;
+            tell_growth(owner, size, offset + step as u64);
             drop(room);
             done += step;
             first.get_or_insert(offset);

@@ -20,7 +20,7 @@ use super::{
     shared::Shared,
 };
 use crate::plan::{Asker, Stability, Wcc, Written, v3};
-use curt_trace::{events::Event, probe};
+use curt_trace::probe;
 
 /// WRITEs of one file in flight at once.
 const WORKERS_MAX: usize = 8;
@@ -142,25 +142,30 @@ impl DataPlane {
         bytes: &Shared,
         stability: Stability,
     ) -> Result<Written, DataError> {
-        let fileid = owner.fileid_for(Event::NfsInitiateWrite);
-        probe!(NfsInitiateWrite {
-            fileid,
+        probe!(let subject = owner.subject(); NfsInitiateWrite {
+            fileid: subject.fileid,
             offset,
             count: bytes.len(),
-            stable: stability as u32
+            stable: stability as u32,
+            dev: subject.dev,
+            fhandle: subject.fhandle
         });
         let written = self.write_untold(owner, writer, offset, bytes, stability);
-        let (res, stable) = match &written {
-            Ok(written) => (written.count, written.stability as u32),
-            Err(_) => (0, 0),
+        let (res, stable, verifier) = match &written {
+            Ok(written) => (written.count, written.stability as u32, written.verifier.0),
+            Err(_) => (0, 0, [0; 8]),
         };
-        probe!(NfsWritebackDone {
-            fileid,
+        probe!(let subject = owner.subject(); NfsWritebackDone {
+            fileid: subject.fileid,
             offset,
             res,
             stable,
-            error: super::told(&written)
+            error: super::told(&written),
+            verifier: u64::from_be_bytes(verifier),
+            dev: subject.dev,
+            fhandle: subject.fhandle
         });
+        super::tell_failure(owner, (offset, bytes.len() as u64), &written);
         written
     }
 
@@ -270,8 +275,11 @@ impl DataPlane {
             interrupt: &self.stop,
         };
         let _about = scope::about(owner.number());
-        let fileid = owner.fileid_for(Event::NfsInitiateCommit);
-        probe!(NfsInitiateCommit { fileid });
+        probe!(let subject = owner.subject(); NfsInitiateCommit {
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle
+        });
         let result = match v3::commit(&self.wire, asker, &owner.handle()) {
             Ok(answer) => {
                 owner.absorb_read(answer.about.after.as_ref(), answer.sent_at);
@@ -279,9 +287,12 @@ impl DataPlane {
             }
             Err(error) => Err(DataError::Call(error)),
         };
-        probe!(NfsCommitDone {
-            fileid,
-            error: super::told(&result)
+        probe!(let subject = owner.subject(); NfsCommitDone {
+            fileid: subject.fileid,
+            error: super::told(&result),
+            verifier: result.as_ref().map_or(0, |verifier| u64::from_be_bytes(verifier.0)),
+            dev: subject.dev,
+            fhandle: subject.fhandle
         });
         match result {
             Ok(verifier) => self.committed(owner, covers, fulfils, verifier),

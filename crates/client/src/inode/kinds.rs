@@ -36,6 +36,8 @@ pub(crate) struct Directory {
     /// Names that listings gave since one of its children was asked about, but for those of the last reply: nobody had the time
     /// to ask about them.
     pub(crate) names_since_stat: u32,
+    /// Its chunks were last asked for with attributes.
+    pub(crate) lists_plus: bool,
     /// Names of the last reply.
     pub(crate) names_last: u32,
     /// Listed names that were looked up at the server one by one.
@@ -98,6 +100,9 @@ pub(crate) struct SillyName {
     pub(crate) name: Box<[u8]>,
 }
 
+/// Why a listing goes, as events tell it.
+const CHANGED_HERE: &str = "it was changed here, and maybe elsewhere";
+
 impl Kept {
     pub(crate) fn directory(&mut self) -> &mut Directory {
         if !matches!(self, Self::Directory(_)) {
@@ -124,6 +129,15 @@ impl Kept {
         match self {
             Self::Directory(kept) => kept.settled_listing(name).filter(|_| !kept.hides_names),
             Self::Nothing | Self::Link(_) | Self::File(_) => None,
+        }
+    }
+
+    /// What a directory's listing says is not what is there any more; it goes when it is asked for.
+    pub(crate) fn listing_is_void(&self, reason: &str) {
+        if let Self::Directory(kept) = self
+            && let Some(listing) = &kept.listing
+        {
+            listing.tell_void(reason);
         }
     }
 
@@ -166,6 +180,7 @@ impl Directory {
         // What is still being read may or may not hold the name; what is whole is told of the change when it is done.
         if let Some(listing) = self.listing.take_if(|listing| !listing.is_complete()) {
             listing.tear();
+            listing.tell_void("it was being read, and is changed here");
         }
         self.changing.push(Changing {
             number,
@@ -190,7 +205,7 @@ impl Directory {
     pub(crate) fn whole_listing(&mut self) -> Option<Arc<Sequence>> {
         // Nobody said what a change came to.
         if !self.unlisted.is_empty() {
-            drop(self.drop_listing());
+            drop(self.drop_listing(CHANGED_HERE));
         }
         self.listing.clone()
     }
@@ -207,6 +222,13 @@ impl Directory {
     /// Keeps a listing for others; gives the former one.
     pub(crate) fn keep_listing(&mut self, listing: &Arc<Sequence>) -> Option<Arc<Sequence>> {
         self.unlisted.clear();
+        if let Some(former) = self
+            .listing
+            .as_ref()
+            .filter(|former| !Arc::ptr_eq(former, listing))
+        {
+            former.tell_void("it was read anew");
+        }
         self.listing.replace(Arc::clone(listing))
     }
 
@@ -221,14 +243,18 @@ impl Directory {
             (None, _) | (_, None) => false,
         };
         if !is_listed {
-            drop(self.drop_listing());
+            drop(self.drop_listing(CHANGED_HERE));
         }
     }
 
     /// Listings do not say what is there any more; whoever reads one goes on with it.
-    pub(crate) fn drop_listing(&mut self) -> Option<Arc<Sequence>> {
+    pub(crate) fn drop_listing(&mut self, reason: &str) -> Option<Arc<Sequence>> {
         self.unlisted.clear();
-        self.listing.take()
+        let former = self.listing.take();
+        if let Some(former) = &former {
+            former.tell_void(reason);
+        }
+        former
     }
 }
 

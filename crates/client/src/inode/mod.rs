@@ -11,7 +11,7 @@ mod kinds;
 mod marks;
 mod owner;
 mod registry;
-mod telling;
+pub(crate) mod telling;
 pub(crate) mod words;
 
 use std::{
@@ -30,8 +30,8 @@ use curt_policy::{
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
-use curt_trace::probe;
 use parking_lot::{Mutex, MutexGuard};
+use rustix::io::Errno;
 
 pub(crate) use flight::{Flight, Flights, Landed, Removals};
 pub(crate) use kinds::{Kept, LinkText, OpenState, SillyName};
@@ -47,6 +47,7 @@ use crate::{
     plan::{Attributes, Wcc},
 };
 use answers::Answers;
+use telling::{SizeCause, tell_begin, tell_done};
 use words::Rest;
 
 /// An object of the server, as far as it is known.
@@ -141,8 +142,15 @@ impl Inode {
             sent_at,
             received_at,
         };
+        tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
+        let size = facts.state.facts().map(|known| known.size);
         let absorbed = facts.state.absorb(report, &options);
-        self.take(facts, Some(attributes), absorbed, was_known)
+        self.take(
+            facts,
+            Some(attributes),
+            absorbed,
+            (was_known, size, SizeCause::Update),
+        )
     }
 
     /// A request of ours that may change the object is about to be sent. Each call is answered by one of
@@ -174,8 +182,15 @@ impl Inode {
             sent_at,
             received_at,
         };
+        tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
+        let size = facts.state.facts().map(|known| known.size);
         let absorbed = facts.state.absorb_mutation(mutation, &options);
-        self.take(facts, wcc.after.as_ref(), absorbed, was_known)
+        self.take(
+            facts,
+            wcc.after.as_ref(),
+            absorbed,
+            (was_known, size, SizeCause::Wcc),
+        )
     }
 
     /// A change of ours left these attributes that cannot have touched the data (another link). Where size and mtime are those
@@ -198,43 +213,59 @@ impl Inode {
         );
     }
 
-    /// Does what the verdict about a reply's attributes demands.
+    /// Does what the verdict about a reply's attributes demands, and ends what was begun by telling that they are taken in.
     fn take(
         &self,
         mut facts: MutexGuard<'_, InodeFacts>,
         attributes: Option<&Attributes>,
         absorbed: Absorbed,
-        was_known: bool,
+        (was_known, former_size, cause): (bool, Option<u64>, SizeCause),
     ) -> Absorbed {
         match attributes {
             Some(attributes) if absorbed.adopted => facts.rest = Some(Rest::of(attributes)),
             Some(_) => self.core.count(ClientCounter::AttrStaleReply),
             None => {}
         }
-        if !(absorbed.contents_changed && was_known) {
-            return absorbed;
+        let is_newer = attributes.is_none() || absorbed.adopted;
+        tell_done!(
+            self.subject_in(&facts),
+            NfsRefreshInodeExit {
+                error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() },
+            }
+        );
+        self.tell_size(&facts, former_size, cause);
+        if absorbed.contents_changed && was_known {
+            self.drop_contents(facts);
         }
+        absorbed
+    }
+
+    /// The contents changed: whoever keeps them, or names, is told.
+    fn drop_contents(&self, mut facts: MutexGuard<'_, InodeFacts>) {
         facts.void_copies();
         self.tell_invalid(&facts, "data", "it changed at the server");
+        let kind = facts.state.facts().map(|known| known.kind);
+        let is_directory = kind == Some(ObjectKind::Directory);
+        if is_directory {
+            facts.kept.listing_is_void("it changed at the server");
+        } else {
+            tell_begin!(self.subject_in(&facts), NfsInvalidateMappingEnter {});
+        }
         if let Some(data) = self.data_if_any() {
             if data.pages_since().is_some() {
                 self.core.count(ClientCounter::DataInvalidated);
-                let attributes = attributes.map(|attributes| (attributes.fileid, attributes.size));
-                let (fileid, size) = attributes.unwrap_or_default();
-                probe!(NfsInvalidateMapping { fileid, size });
             }
             data.invalidate();
         }
-        let kind = facts.state.facts().map(|known| known.kind);
         drop(facts);
-        if let Some(observer) = &self.core.observer {
-            if kind == Some(ObjectKind::Directory) {
-                observer.names_changed(self.id);
-            } else {
-                observer.contents_changed(self.id);
-            }
+        match &self.core.observer {
+            Some(observer) if is_directory => observer.names_changed(self.id),
+            Some(observer) => observer.contents_changed(self.id),
+            None => {}
         }
-        absorbed
+        if !is_directory {
+            tell_done!(self.subject(), NfsInvalidateMappingExit { error: 0 });
+        }
     }
 
     /// The attributes that are known, however old, with our own inode number and the size that programs here must see.

@@ -4,12 +4,11 @@ use std::time::Instant;
 
 use curt_proto::nfs3::{FileHandle, WriteVerifier};
 
-use super::Inode;
+use super::{Inode, telling::Subject};
 use crate::{
     data::{DataOwner, FileData},
     plan::{Attributes, Wcc},
 };
-use curt_trace::events::Event;
 
 impl DataOwner for Inode {
     fn handle(&self) -> FileHandle {
@@ -53,8 +52,8 @@ impl DataOwner for Inode {
         self.id.0
     }
 
-    fn fileid_for(&self, event: Event) -> u64 {
-        Self::fileid_for(self, event)
+    fn subject(&self) -> Subject {
+        Self::subject(self)
     }
 
     fn label(&self) -> String {

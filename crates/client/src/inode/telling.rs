@@ -1,8 +1,76 @@
 //! What events tell of an inode. Decides and changes nothing.
 
-use curt_trace::{events::Event, probe};
+use curt_policy::{Freshness, Stamp};
+use curt_trace::{
+    events::{Event, handle_hash},
+    probe,
+};
 
-use super::{Inode, InodeFacts};
+use super::{Inode, InodeFacts, Kept};
+use crate::plan::Kind;
+
+/// What all events about an object tell of it, in the terms of Linux's tracepoints. All zero where nothing is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The server's number of its file system.
+    pub dev: u64,
+    /// Its number as programs see it.
+    pub fileid: u64,
+    /// The CRC-32 of its handle.
+    pub fhandle: u32,
+    /// Its type as the upper bits of its mode have it.
+    pub object_type: u8,
+    /// Its change time in a number that grows with it.
+    pub version: u64,
+    /// Its size as programs see it.
+    pub size: u64,
+    /// What is remembered and not believed, in Linux's bits.
+    pub cache_validity: u32,
+    /// What is special about it, in Linux's bits.
+    pub nfsi_flags: u32,
+}
+
+/// Cached data are void (Linux: NFS_INO_INVALID_DATA).
+const INVALID_DATA: u32 = 1 << 1;
+/// Attributes are unknown, or have expired (Linux: NFS_INO_INVALID_CHANGE).
+const INVALID_CHANGE: u32 = 1 << 8;
+/// The handle leads nowhere (Linux: NFS_INO_STALE).
+const STALE: u32 = 1;
+/// It was removed and lives until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
+const PRESERVE_UNLINKED: u32 = 1 << 4;
+
+/// Tells that something about an inode begins; `$subject` is computed only for whoever wants the event.
+macro_rules! tell_begin {
+    ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        curt_trace::probe!(let subject = $subject; $event {
+            $($field $(: $value)?,)*
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            version: subject.version,
+            cache_validity: subject.cache_validity,
+        })
+    };
+}
+
+/// Tells that something about an inode is done, or happened.
+macro_rules! tell_done {
+    ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        curt_trace::probe!(let subject = $subject; $event {
+            $($field $(: $value)?,)*
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            object_type: subject.object_type,
+            version: subject.version,
+            size: subject.size,
+            cache_validity: subject.cache_validity,
+            nfsi_flags: subject.nfsi_flags,
+        })
+    };
+}
+
+pub(crate) use {tell_begin, tell_done};
 
 impl Inode {
     /// Its number for an event, if anybody wants the event. Not to be called where its facts are held.
@@ -11,14 +79,124 @@ impl Inode {
         attributes.map_or(0, |attributes| attributes.fileid)
     }
 
+    /// What events tell of it. Not to be called where its facts are held.
+    pub(crate) fn subject(&self) -> Subject {
+        self.subject_in(&self.facts())
+    }
+
+    /// The same, the facts being held.
+    pub(super) fn subject_in(&self, facts: &InodeFacts) -> Subject {
+        let subject = Subject {
+            fhandle: handle_hash(self.handle.as_bytes()),
+            cache_validity: self.cache_validity(facts),
+            nfsi_flags: self.flags(facts),
+            ..Subject::default()
+        };
+        match self.attributes_in(facts) {
+            None => subject,
+            Some(attributes) => Subject {
+                dev: attributes.fsid,
+                fileid: attributes.fileid,
+                object_type: object_type(attributes.kind),
+                version: version(facts),
+                size: attributes.size,
+                ..subject
+            },
+        }
+    }
+
+    fn cache_validity(&self, facts: &InodeFacts) -> u32 {
+        let now = self.core.now();
+        let attributes = facts.state.freshness(now, now, &self.core.options());
+        let copies = facts.kept.file_if_any();
+        let has_void_data = copies.is_some_and(|file| file.copies_void != file.copies_dropped);
+        let mut bits = 0;
+        if matches!(attributes, Freshness::Expired | Freshness::Unknown) {
+            bits |= INVALID_CHANGE;
+        }
+        if has_void_data {
+            bits |= INVALID_DATA;
+        }
+        bits
+    }
+
+    fn flags(&self, facts: &InodeFacts) -> u32 {
+        let is_removed = matches!(&facts.kept, Kept::File(file) if file.silly.is_some());
+        let mut bits = 0;
+        if self.is_stale() {
+            bits |= STALE;
+        }
+        if is_removed {
+            bits |= PRESERVE_UNLINKED;
+        }
+        bits
+    }
+
     /// Tells that something that is remembered is not believed any longer.
     pub(super) fn tell_invalid(&self, facts: &InodeFacts, cache: &str, reason: &str) {
-        probe!(NfsSetCacheInvalid {
-            fileid: self
-                .attributes_in(facts)
-                .map_or(0, |attributes| attributes.fileid),
-            cache,
-            reason
-        });
+        tell_done!(self.subject_in(facts), NfsSetCacheInvalid { cache, reason });
+    }
+
+    /// Tells of a size that a reply changed.
+    pub(super) fn tell_size(&self, facts: &InodeFacts, before: Option<u64>, cause: SizeCause) {
+        let Some(cur_size) = before else { return };
+        let Some(new_size) = facts.state.facts().map(|known| known.size) else {
+            return;
+        };
+        if cur_size == new_size {
+            return;
+        }
+        match cause {
+            SizeCause::Wcc => probe!(let subject = self.subject_in(facts); NfsSizeWcc {
+                fileid: subject.fileid,
+                cur_size,
+                new_size,
+                dev: subject.dev,
+                fhandle: subject.fhandle,
+                version: subject.version,
+            }),
+            SizeCause::Update => probe!(let subject = self.subject_in(facts); NfsSizeUpdate {
+                fileid: subject.fileid,
+                cur_size,
+                new_size,
+                dev: subject.dev,
+                fhandle: subject.fhandle,
+                version: subject.version,
+            }),
+        }
+    }
+}
+
+/// Which reply told of another size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeCause {
+    /// One to a change of ours.
+    Wcc,
+    /// One to a question.
+    Update,
+}
+
+/// As the upper bits of a mode have it (inode(7)).
+fn object_type(kind: Kind) -> u8 {
+    match kind {
+        Kind::Fifo => 1,
+        Kind::Character => 2,
+        Kind::Directory => 4,
+        Kind::Block => 6,
+        Kind::Regular => 8,
+        Kind::Symlink => 10,
+        Kind::Socket => 12,
+    }
+}
+
+/// Without a change attribute Linux makes one of the change time, too.
+fn version(facts: &InodeFacts) -> u64 {
+    match facts.state.facts().map(|known| known.stamp) {
+        Some(Stamp::Times { ctime, .. }) => {
+            let seconds = ctime.seconds().cast_unsigned();
+            (seconds << 30).wrapping_add(u64::from(ctime.nanoseconds()))
+        }
+        // A stamp of another kind is told by no server that this client speaks to.
+        Some(_) | None => 0,
     }
 }

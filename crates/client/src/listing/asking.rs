@@ -16,9 +16,9 @@ use super::{
     ahead::Ahead,
     chunk::ChunkBuilder,
     fetch::{Fetched, NotFetched, Requester},
-    growing::Departing,
+    growing::{Departing, Gap},
     priming::Count,
-    sequence::{Appended, Sequence, ServerPlace},
+    sequence::{Appended, Sequence},
 };
 use crate::{
     client::{Asked, Client},
@@ -66,12 +66,16 @@ impl Client {
                 Ok(Some(reply)) => {
                     let _underway = Underway { sequence, ahead };
                     self.count(ClientCounter::ListingAheadUsed);
+                    probe!(NfsReaddirPrefetchUsed {
+                        dir: requester.inode.fileid_for(Event::NfsReaddirPrefetchUsed),
+                        cookie: sequence.end().cookie
+                    });
                     self.take_reply((asked, &requester), sequence, *reply)
                 }
             },
-            Departing::Go(ahead, place, size) => {
+            Departing::Go(ahead, gap, size) => {
                 let _underway = Underway { sequence, ahead };
-                let reply = self.fetch_listing(&requester, asked, place, size);
+                let reply = self.fetch_listing(&requester, asked, gap, size);
                 self.take_reply((asked, &requester), sequence, reply)
             }
         }
@@ -106,15 +110,15 @@ impl Client {
 
     /// Has what follows asked for without waiting for it.
     pub(super) fn ask_ahead(&self, asked: &Asked, inode: &Arc<Inode>, sequence: &Arc<Sequence>) {
-        let Departing::Go(ahead, place, size) = self.depart(inode, sequence) else {
+        let Departing::Go(ahead, gap, size) = self.depart(inode, sequence) else {
             return;
         };
         let requester = self.requester(asked, inode);
         let sequence = Arc::downgrade(sequence);
         self.background.spawn(Box::new(move || {
             let _why = scope::because(Cause::ListingAhead);
-            let decision = requester.decide(false);
-            let fetched = requester.fetch(place, decision.bound(size), decision, ahead.interrupt());
+            let decision = requester.decide(gap.place.cookie);
+            let fetched = requester.fetch(gap, decision.bound(size), decision, ahead.interrupt());
             let is_answer = match &fetched {
                 Ok(fetched) => !fetched.is_without_progress(),
                 // Another refusal may be about who asked, and another reader may take it.
@@ -166,16 +170,16 @@ impl Client {
         &self,
         requester: &Requester,
         asked: &Asked,
-        place: ServerPlace,
+        gap: Gap,
         size: u32,
     ) -> Result<Fetched, NotFetched> {
-        let decision = requester.decide(place.cookie == 0);
-        let fetched = self.fetch_patiently(requester, asked, (place, size), decision);
+        let decision = requester.decide(gap.place.cookie);
+        let fetched = self.fetch_patiently(requester, asked, (gap, size), decision);
         match (&fetched, decision) {
             (Err(NotFetched::Refused(..) | NotFetched::Failed(_)), ListingDecision::Plus)
                 if self.core.lacks_plus() =>
             {
-                self.fetch_patiently(requester, asked, (place, size), ListingDecision::Plain)
+                self.fetch_patiently(requester, asked, (gap, size), ListingDecision::Plain)
             }
             (_, ListingDecision::Plus | ListingDecision::Plain) => fetched,
         }
@@ -187,19 +191,19 @@ impl Client {
         &self,
         requester: &Requester,
         asked: &Asked,
-        (place, size): (ServerPlace, u32),
+        (gap, size): (Gap, u32),
         decision: ListingDecision,
     ) -> Result<Fetched, NotFetched> {
         let most = self.reply_max();
         let (mut size, mut was_empty) = (decision.bound(size), false);
         loop {
             let larger = listing::next_size(size, most);
-            match requester.fetch(place, size, decision, &asked.interrupt) {
+            match requester.fetch(gap, size, decision, &asked.interrupt) {
                 Err(NotFetched::Refused(Status::Toosmall, _)) if larger > size => size = larger,
                 Ok(fetched) if fetched.is_without_progress() => {
                     if was_empty {
                         tracing::warn!(
-                            cookie = place.cookie,
+                            cookie = gap.place.cookie,
                             "the server lists a directory without getting on"
                         );
                         return Err(NotFetched::Stuck);
@@ -250,6 +254,7 @@ impl Client {
             );
         }
         let reply = (fetched.page.verifier, fetched.page.end);
+        sequence.is_of(inode.attributes().map_or(0, |attributes| attributes.fileid));
         if sequence.append(builder, reply, fetched.size) == Appended::Loop {
             tracing::warn!(directory = ?inode, "the server lists a directory in circles: a cookie comes twice, or leads back");
             return Err(Errno::IO);
@@ -285,7 +290,7 @@ impl Client {
     /// from this one on are asked for together; whether they were.
     pub(crate) fn ask_for_attributes(&self, asked: &Asked, inode: &Arc<Inode>, name: &[u8]) -> bool {
         let options = self.core.options();
-        let (place, sequence, size) = {
+        let (gap, sequence, size) = {
             let mut facts = inode.facts();
             let Kept::Directory(kept) = &mut facts.kept else {
                 return false;
@@ -296,7 +301,7 @@ impl Client {
             let Some(sequence) = kept.whole_listing().filter(|listing| listing.label().is_some()) else {
                 return false;
             };
-            let Some((ordinal, place)) = sequence.place_of(name) else {
+            let Some((ordinal, gap)) = sequence.place_of(name) else {
                 return false;
             };
             if !listing::wants_attributes(kept.misses.note(ordinal), &options) {
@@ -304,12 +309,12 @@ impl Client {
             }
             kept.plus_size = listing::next_size(kept.plus_size.max(SIZE_FIRST_MAX / 2), PLUS_SIZE_MAX);
             kept.misses.served_up_to(ordinal);
-            (place, sequence, kept.plus_size.min(self.reply_max()))
+            (gap, sequence, kept.plus_size.min(self.reply_max()))
         };
         let requester = self.requester(asked, inode);
         let _why = scope::because(Cause::Fill);
         // Without an answer the names are looked up one by one, as they were.
-        let Ok(fetched) = requester.fetch(place, size, ListingDecision::Plus, &asked.interrupt) else {
+        let Ok(fetched) = requester.fetch(gap, size, ListingDecision::Plus, &asked.interrupt) else {
             return false;
         };
         self.prime(inode, &fetched, Count::Nothing);

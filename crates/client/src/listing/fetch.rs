@@ -13,7 +13,10 @@ use curt_proto::nfs3::Status;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::ClientCounter;
 
-use super::{growing::Learned, sequence::ServerPlace};
+use super::{
+    growing::{Gap, Learned},
+    sequence::ServerPlace,
+};
 use crate::{
     core::Core,
     credentials::Identity,
@@ -79,44 +82,102 @@ impl Fetched {
 }
 
 impl Requester {
-    /// With attributes or without?
-    pub(super) fn decide(&self, is_at_start: bool) -> ListingDecision {
+    /// With attributes or without, behind `cookie`?
+    pub(super) fn decide(&self, cookie: u64) -> ListingDecision {
         if self.core.lacks_plus() {
             return ListingDecision::Plain;
         }
-        let names_since_stat = self.inode.facts().kept.directory().names_since_stat;
+        let mut facts = self.inode.facts();
+        let kept = facts.kept.directory();
+        let names_since_stat = kept.names_since_stat;
         let view = ListingView {
-            at_start: is_at_start,
+            at_start: cookie == 0,
             names_since_stat,
         };
-        decide_listing(view, &self.core.options())
+        let decision = decide_listing(view, &self.core.options());
+        let plus = decision == ListingDecision::Plus;
+        let was_plus = std::mem::replace(&mut kept.lists_plus, plus);
+        drop(facts);
+        if plus != was_plus {
+            self.tell_turn(plus, cookie, names_since_stat);
+        }
+        decision
     }
 
-    /// Asks for the names behind `place`, in about `size` bytes, and takes in the directory's attributes.
+    /// Tells that listings are asked for otherwise from now on.
+    fn tell_turn(&self, plus: bool, cookie: u64, entries: u32) {
+        if plus {
+            let dir = self.inode.fileid_for(Event::NfsReaddirPlusOn);
+            probe!(NfsReaddirPlusOn { dir, cookie, entries });
+        } else {
+            let dir = self.inode.fileid_for(Event::NfsReaddirPlusOff);
+            probe!(NfsReaddirPlusOff { dir, cookie, entries });
+        }
+    }
+
+    /// Asks for the names behind a place, in about `size` bytes, and takes in the directory's attributes.
     pub(super) fn fetch(
         &self,
-        place: ServerPlace,
+        gap: Gap,
         size: u32,
         decision: ListingDecision,
         interrupt: &Interrupt,
     ) -> Result<Fetched, NotFetched> {
-        let dir = self.inode.fileid_for(Event::NfsReaddirCacheFill);
-        probe!(NfsReaddirCacheFill {
-            dir,
-            cookie: place.cookie,
-            verifier: u64::from_be_bytes(place.verifier.0),
-            dtsize: size,
-            plus: decision == ListingDecision::Plus
-        });
-        let answer = self.fetch_untold(place, size, decision, interrupt);
-        probe!(NfsReaddirCacheFillDone {
-            dir,
-            cookie: place.cookie,
-            entries: answer.as_ref().map_or(0, |fetched| fetched.page.names.len()),
-            eof: answer.as_ref().is_ok_and(|fetched| fetched.page.end),
-            error: answer.as_ref().err().map_or(0, NotFetched::told)
-        });
+        self.tell_asked(gap, size, decision);
+        let answer = self.fetch_untold(gap.place, size, decision, interrupt);
+        self.tell_answered(gap, &answer);
         answer
+    }
+
+    /// Tells that a chunk is asked for: into what is remembered for all, or for one reader alone.
+    fn tell_asked(&self, gap: Gap, size: u32, decision: ListingDecision) {
+        macro_rules! tell {
+            ($event:ident) => {
+                probe!(let subject = self.inode.subject(); $event {
+                    dir: subject.fileid,
+                    cookie: gap.place.cookie,
+                    verifier: u64::from_be_bytes(gap.place.verifier.0),
+                    dtsize: size,
+                    plus: decision == ListingDecision::Plus,
+                    cache_index: gap.index,
+                    dev: subject.dev,
+                    fhandle: subject.fhandle,
+                    version: subject.version
+                })
+            };
+        }
+        if gap.is_shared {
+            tell!(NfsReaddirCacheFill);
+        } else {
+            tell!(NfsReaddirUncached);
+        }
+    }
+
+    /// Tells what came.
+    fn tell_answered(&self, gap: Gap, answer: &Result<Fetched, NotFetched>) {
+        let fetched = answer.as_ref();
+        macro_rules! tell {
+            ($event:ident) => {
+                probe!(let subject = self.inode.subject(); $event {
+                    dir: subject.fileid,
+                    cookie: gap.place.cookie,
+                    entries: fetched.map_or(0, |fetched| fetched.page.names.len()),
+                    eof: fetched.is_ok_and(|fetched| fetched.page.end),
+                    error: fetched.err().map_or(0, NotFetched::told),
+                    dev: subject.dev,
+                    fhandle: subject.fhandle,
+                    version: subject.version,
+                    size: subject.size,
+                    cache_validity: subject.cache_validity,
+                    nfsi_flags: subject.nfsi_flags
+                })
+            };
+        }
+        if gap.is_shared {
+            tell!(NfsReaddirCacheFillDone);
+        } else {
+            tell!(NfsReaddirUncachedDone);
+        }
     }
 
     fn fetch_untold(

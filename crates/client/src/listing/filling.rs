@@ -14,7 +14,7 @@ use curt_policy::{
 };
 use curt_proto::nfs3::Status;
 use curt_rpc::client::CallError;
-use curt_trace::{Cause, ClientCounter, probe, scope};
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use rustix::io::Errno;
 
 use super::{
@@ -211,14 +211,14 @@ impl Client {
                     self.take_fill(&filling, *reply)
                 }
             },
-            Departing::Go(ahead, place, size) => {
+            Departing::Go(ahead, gap, size) => {
                 let _underway = Underway {
                     sequence: &filling.sequence,
                     ahead,
                 };
                 self.count(ClientCounter::DirFill);
                 let plus = ListingDecision::Plus;
-                let reply = self.fetch_patiently(&filling.requester, asked, (place, size), plus);
+                let reply = self.fetch_patiently(&filling.requester, asked, (gap, size), plus);
                 self.take_fill(&filling, reply)
             }
         }
@@ -300,12 +300,11 @@ impl Client {
             parent.facts().kept.directory().fill.filled_below(count);
         }
         self.core.learn_fill(|worth| worth.filled(count));
-        let (dir, eof) = (directory.id().0, fetched.page.end);
         probe!(NfsDirFill {
-            dir,
+            dir: directory.fileid_for(Event::NfsDirFill),
             name: *name,
             entries: count,
-            eof
+            eof: fetched.page.end
         });
         self.core
             .counters
@@ -326,8 +325,10 @@ impl Client {
         // Otherwise it is known, and answers for nothing.
         if is_complete && self.core.options().fills() {
             self.count(ClientCounter::DirFillComplete);
-            let (dir, entries) = (directory.id().0, sequence.count());
-            probe!(NfsDirComplete { dir, entries });
+            probe!(NfsDirComplete {
+                dir: directory.fileid_for(Event::NfsDirComplete),
+                entries: sequence.count()
+            });
         }
         is_complete
     }
@@ -393,7 +394,7 @@ impl Client {
             let mut facts = directory.facts();
             let kept = facts.kept.directory();
             kept.hides_names = why != LookupWhy::Racy;
-            kept.drop_listing()
+            kept.drop_listing("it has names that it does not list")
         };
         drop(former);
         if why == LookupWhy::Racy {

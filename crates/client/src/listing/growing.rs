@@ -17,14 +17,25 @@ use super::{
 /// Who asks for what follows the last names.
 #[derive(Debug)]
 pub(super) enum Departing {
-    /// Whoever is given this; behind which place, and in how many bytes.
-    Go(Arc<Ahead>, ServerPlace, u32),
+    /// Whoever is given this; for what, and in how many bytes.
+    Go(Arc<Ahead>, Gap, u32),
     /// Somebody does.
     Join(Arc<Ahead>),
     /// Nothing follows.
     Nowhere,
     /// The server goes round in circles.
     Broken,
+}
+
+/// What is missing of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    /// Behind which name it is.
+    pub(super) place: ServerPlace,
+    /// How many replies are before it.
+    pub(super) index: usize,
+    /// What fills it is for others, too: the listing begins where the directory does.
+    pub(super) is_shared: bool,
 }
 
 /// By what a sequence was learned, for those who begin to read the directory.
@@ -54,7 +65,12 @@ impl Sequence {
         let ahead = Ahead::new();
         state.ahead = Some(Arc::clone(&ahead));
         let size = size(state.end, state.size);
-        Departing::Go(ahead, state.end, size)
+        let gap = Gap {
+            place: state.end,
+            index: state.places.len(),
+            is_shared: self.is_whole(),
+        };
+        Departing::Go(ahead, gap, size)
     }
 
     /// What a request brought is in the sequence, or it brought nothing.

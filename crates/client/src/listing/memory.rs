@@ -83,6 +83,11 @@ impl ListingMemory {
         u32::try_from(self.limit / PARTS).unwrap_or(u32::MAX)
     }
 
+    /// A reply that was asked for ahead of its readers is wanted by none of them.
+    pub(crate) fn wasted(&self) {
+        self.counters.count(ClientCounter::ListingAheadWasted);
+    }
+
     /// Something is used now.
     pub(crate) fn next_use(&self) -> u64 {
         self.uses.fetch_add(1, Relaxed)
@@ -139,6 +144,9 @@ impl ListingMemory {
             };
             match sequence.evict(oldest.place, oldest.used_at) {
                 Ok(gone) => {
+                    if gone.is_some() {
+                        sequence.tell_evicted(oldest.place);
+                    }
                     self.counters
                         .add(ClientCounter::ListingEvicted, u64::from(gone.is_some()));
                     drop(gone);

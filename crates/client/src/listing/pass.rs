@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use curt_trace::probe;
+
 use super::{
     chunk::Chunk,
     memory::ListingMemory,
@@ -35,27 +37,25 @@ pub(super) struct Pass {
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) sequence: Arc<Sequence>,
-    called_off: bool,
 }
 
 impl Reading {
     pub(super) fn new(sequence: Arc<Sequence>) -> Self {
         sequence.enter();
-        Self {
-            sequence,
-            called_off: false,
-        }
-    }
-
-    /// Ends reading; true if that called a request off.
-    fn end(&mut self) -> bool {
-        !std::mem::replace(&mut self.called_off, true) && self.sequence.leave()
+        Self { sequence }
     }
 }
 
 impl Drop for Reading {
+    /// What was asked for ahead of the last reader, for nothing, is counted.
     fn drop(&mut self) {
-        self.end();
+        if self.sequence.leave() {
+            self.sequence.memory().wasted();
+            probe!(NfsReaddirPrefetchWasted {
+                dir: self.sequence.dir(),
+                cookie: self.sequence.end().cookie
+            });
+        }
     }
 }
 
@@ -160,10 +160,5 @@ impl Pass {
         };
         memory.shrink();
         true
-    }
-
-    /// Ends the pass; true if that called a request off.
-    pub(super) fn end(&mut self) -> bool {
-        self.sequence.end()
     }
 }

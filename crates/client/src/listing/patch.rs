@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 
 use super::{
     chunk::{ChunkBuilder, ListedEntry},
+    growing::Gap,
     sequence::{Position, Sequence, ServerPlace, State},
 };
 use crate::plan::Kind;
@@ -78,20 +79,25 @@ impl Sequence {
     }
 
     /// The how-many-th name this is of a whole listing, and where the server tells it.
-    pub(super) fn place_of(&self, name: &[u8]) -> Option<(u32, ServerPlace)> {
+    pub(super) fn place_of(&self, name: &[u8]) -> Option<(u32, Gap)> {
         let mut state = self.state.lock();
         self.index_names(&mut state);
         let position = self.find_name(&state, name)?;
         let place = &state.places[position.place];
         let ordinal = place.first + u32::try_from(position.name).ok()?;
+        let gap = |place| Gap {
+            place,
+            index: position.place,
+            is_shared: self.is_whole(),
+        };
         if position.name == 0 {
-            return Some((ordinal, place.after()));
+            return Some((ordinal, gap(place.after())));
         }
         let cookie = place.chunk.as_ref()?.cookie(position.name - 1)?;
         // Names of our own making are known to no server.
         (cookie < OWN_COOKIE).then_some(())?;
         let verifier = state.verifier_behind(position.place);
-        Some((ordinal, ServerPlace { cookie, verifier }))
+        Some((ordinal, gap(ServerPlace { cookie, verifier })))
     }
 
     /// Marks a name as removed; false if it is not listed.

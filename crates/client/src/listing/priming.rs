@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use curt_policy::{Moment, NameLabel, names::Learned as Said};
-use curt_trace::ClientCounter;
+use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::fetch::Fetched;
 use crate::{client::Client, inode::Inode, names::Kept, plan::ListedName};
@@ -89,6 +89,7 @@ impl Client {
         let former = self
             .keep_name(directory, &listed.name, Some(child), Said::Positive(label))
             .1;
+        tell_primed((directory, child), &listed.name, former.as_ref());
         let is_other = |kept: &Kept| {
             let other = kept.child.as_ref().filter(|other| !Arc::ptr_eq(other, child));
             kept.label == label && other.is_some()
@@ -99,5 +100,24 @@ impl Client {
             return false;
         }
         true
+    }
+}
+
+/// Tells that a listing told of a name, and what was known of it.
+fn tell_primed((directory, child): (&Inode, &Arc<Inode>), name: &[u8], former: Option<&Kept>) {
+    macro_rules! tell {
+        ($event:ident) => {
+            probe!($event {
+                dir: directory.fileid_for(Event::$event),
+                name,
+                fileid: child.fileid_for(Event::$event)
+            })
+        };
+    }
+    let known = former.map(|kept| kept.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child)));
+    match known {
+        None => tell!(NfsReaddirLookup),
+        Some(true) => tell!(NfsReaddirLookupRevalidate),
+        Some(false) => tell!(NfsReaddirLookupRevalidateFailed),
     }
 }

@@ -85,8 +85,15 @@ impl Client {
 
     /// Somebody uses names that `directory` lists: those that follow are asked for with attributes.
     pub fn names_are_used(&self, directory: &OpenDirectory) {
-        probe!(NfsReaddirForceReaddirplus {
-            dir: directory.inode.fileid_for(Event::NfsReaddirForceReaddirplus)
+        probe!(let subject = directory.inode.subject(); NfsReaddirForceReaddirplus {
+            dir: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            object_type: subject.object_type,
+            version: subject.version,
+            size: subject.size,
+            cache_validity: subject.cache_validity,
+            nfsi_flags: subject.nfsi_flags
         });
         self.note_stat(&directory.inode);
     }
@@ -160,6 +167,13 @@ impl Client {
             reader.position.name += 1;
         }
         self.core.counters.add(ClientCounter::ListingSuppressed, left_out);
+        if left_out > 0 {
+            probe!(NfsReaddirDupSuppressed {
+                dir: reader.sequence.dir(),
+                cookie: reader.cookie,
+                entries: left_out
+            });
+        }
         is_full
     }
 
@@ -205,15 +219,8 @@ impl Client {
         });
         let sequence = kept.unwrap_or_else(|| Sequence::new(&self.listing_memory, ServerPlace::default()));
         let former = std::mem::replace(&mut *directory.pass.lock(), Pass::new(sequence));
-        self.end_pass(former);
+        drop(former);
         Ok(())
-    }
-
-    /// The pass is over; what was asked for ahead of it, for nothing, is counted.
-    pub(super) fn end_pass(&self, mut pass: Pass) {
-        if pass.end() {
-            self.count(ClientCounter::ListingAheadWasted);
-        }
     }
 
     fn believed_listing(
@@ -300,7 +307,7 @@ impl Client {
             }
         }
         let former = std::mem::replace(&mut *directory.pass.lock(), Pass::new(sequence));
-        self.end_pass(former);
+        drop(former);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use curt_policy::{
     listing::ListingDecision,
 };
 use curt_rpc::client::CallError;
-use curt_trace::{Cause, ClientCounter, probe, scope};
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use rustix::io::Errno;
 
 use super::{
@@ -104,7 +104,7 @@ impl Client {
         let requester = self.requester(asked, home);
         let sequence = Sequence::new(&self.listing_memory, ServerPlace::default());
         let bytes = bytes.min(self.reply_max());
-        let Departing::Go(ahead, place, size) = sequence.depart(|_, _| bytes) else {
+        let Departing::Go(ahead, gap, size) = sequence.depart(|_, _| bytes) else {
             return Ok(false);
         };
         let _underway = Underway {
@@ -113,7 +113,7 @@ impl Client {
         };
         let _why = scope::because(Cause::FillAgain);
         self.count(ClientCounter::DirFillRevalidation);
-        match self.fetch_patiently(&requester, asked, (place, size), ListingDecision::Plus) {
+        match self.fetch_patiently(&requester, asked, (gap, size), ListingDecision::Plus) {
             Ok(fetched) => Ok(self.keep_refresh(&requester, &sequence, &fetched)),
             Err(
                 NotFetched::Refused(..)
@@ -142,11 +142,10 @@ impl Client {
         let count = u32::try_from(fetched.page.names.len()).unwrap_or(u32::MAX);
         record.refilled((count, bytes_of(fetched)), fetched.page.end);
         drop(facts);
-        let (dir, eof) = (home.id().0, fetched.page.end);
         probe!(NfsDirRefresh {
-            dir,
+            dir: home.fileid_for(Event::NfsDirRefresh),
             entries: count,
-            eof
+            eof: fetched.page.end
         });
         is_kept
     }

@@ -8,14 +8,16 @@
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
+    ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use curt_policy::{NameLabel, complete::Pass};
 use curt_proto::nfs3::CookieVerifier;
+use curt_trace::{events::Event, probe};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
@@ -106,6 +108,10 @@ pub(crate) struct Sequence {
     start: ServerPlace,
     pub(super) state: Mutex<State>,
     readers: AtomicUsize,
+    /// The number of the directory, for events; 0 until the first reply.
+    dir: AtomicU64,
+    /// Events were told that whoever begins to read is not told these names any more.
+    is_told_void: AtomicBool,
 }
 
 impl Sequence {
@@ -120,11 +126,53 @@ impl Sequence {
                 ..State::default()
             }),
             readers: AtomicUsize::new(0),
+            dir: AtomicU64::new(0),
+            is_told_void: AtomicBool::new(false),
         })
     }
 
     pub(super) fn hash_cookie(&self, cookie: u64) -> u64 {
         self.hasher.hash_one(cookie)
+    }
+
+    /// It is of the directory of this number. Orders nothing, as little as what reads it.
+    pub(super) fn is_of(&self, dir: u64) {
+        self.dir.store(dir, Relaxed);
+    }
+
+    /// The number of its directory.
+    pub(super) fn dir(&self) -> u64 {
+        self.dir.load(Relaxed)
+    }
+
+    /// Tells, once, that it does not say any more what is in the directory.
+    pub(crate) fn tell_void(&self, reason: &str) {
+        if Event::NfsReaddirInvalidateCacheRange.is_wanted() && !self.is_told_void.swap(true, Relaxed) {
+            self.tell_gone(0..self.count(), reason);
+        }
+    }
+
+    /// Tells that the names of a place were let go.
+    pub(super) fn tell_evicted(&self, place: usize) {
+        // What is one reader's alone is told to nobody else anyway.
+        if self.is_whole() && Event::NfsReaddirInvalidateCacheRange.is_wanted() {
+            let range = self
+                .state
+                .lock()
+                .places
+                .get(place)
+                .map(|place| place.first..place.first + place.count);
+            self.tell_gone(range.unwrap_or_default(), "there is no room");
+        }
+    }
+
+    fn tell_gone(&self, range: Range<u32>, reason: &str) {
+        probe!(NfsReaddirInvalidateCacheRange {
+            dir: self.dir(),
+            range_start: range.start,
+            range_end: range.end,
+            reason
+        });
     }
 
     /// Whether it begins where the directory does.

@@ -6,12 +6,14 @@ use std::{
 };
 
 use curt_rpc::client::CallError;
-use rustix::io::Errno;
+use curt_trace::{events::Event, probe, scope};
+use rustix::{fs::OFlags, io::Errno};
 
 use super::Ended;
 use crate::{
     api::{Found, OpenFlags, Opened},
     client::{Asked, Client},
+    errno,
     identity::{Caller, InodeId},
     inode::Inode,
     lookup::Resolved,
@@ -42,9 +44,10 @@ impl Client {
         };
         // Until it is counted as open nobody here removes it.
         let turn = self.turns.take(directory.id(), name, &asked.interrupt)?;
-        let made = if flags.exclusive {
-            self.create_exclusive(&asked, &directory, name, set)
-        } else {
+        let make = || {
+            if flags.exclusive {
+                return self.create_exclusive(&asked, &directory, name, set);
+            }
             // Guarded, not unchecked: a file that is there already must not be given this mode.
             self.make(&asked, &directory, name, |place| {
                 v3::create(
@@ -56,6 +59,7 @@ impl Client {
                 )
             })
         };
+        let made = told(&asked, (&directory, name), (flags, mode), make);
         match made {
             Ok((inode, ended)) => {
                 let opening = Opening::of_new(self, &inode);
@@ -193,15 +197,20 @@ impl Client {
             mode: Some(mode),
             ..SetAttributes::default()
         };
-        self.make_found(caller, directory, name, |asked, place| {
-            v3::create(
-                &self.core.wire,
-                asked.asker(),
-                place,
-                name,
-                &CreateHow::Guarded(set),
-            )
-        })
+        let directory = self.held_directory(directory)?;
+        let asked = self.asked(caller);
+        self.check_new_name(name)?;
+        let how = CreateHow::Guarded(set);
+        let flags = OpenFlags {
+            exclusive: true,
+            ..OpenFlags::default()
+        };
+        let (inode, ended) = told(&asked, (&directory, name), (flags, mode), || {
+            self.make(&asked, &directory, name, |place| {
+                v3::create(&self.core.wire, asked.asker(), place, name, &how)
+            })
+        })?;
+        self.found_made(&directory, name, &inode, ended)
     }
 
     fn make_found(
@@ -269,4 +278,52 @@ impl Client {
         self.note_use(&inode);
         Ok((inode, ended))
     }
+}
+
+/// Has a file made, and tells of it.
+fn told(
+    asked: &Asked,
+    (directory, name): (&Inode, &[u8]),
+    (flags, mode): (OpenFlags, u32),
+    make: impl FnOnce() -> Result<(Arc<Inode>, Ended), Errno>,
+) -> Result<(Arc<Inode>, Ended), Errno> {
+    probe!(NfsCreateEnter {
+        pid: scope::current().process,
+        uid: asked.identity.uid,
+        dir: directory.fileid_for(Event::NfsCreateEnter),
+        name,
+        flags: bits(flags),
+        mode
+    });
+    let made = make();
+    let fileid = made
+        .as_ref()
+        .map_or(0, |(inode, _)| inode.fileid_for(Event::NfsCreateExit));
+    probe!(NfsCreateExit {
+        dir: directory.fileid_for(Event::NfsCreateExit),
+        name,
+        fileid,
+        error: errno::told(&made)
+    });
+    made
+}
+
+/// As open(2) takes them, as far as the client is told.
+fn bits(flags: OpenFlags) -> u32 {
+    let access = match (flags.read, flags.write) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        (_, false) => OFlags::RDONLY,
+    };
+    let others = [
+        (flags.exclusive, OFlags::EXCL),
+        (flags.truncate, OFlags::TRUNC),
+        (flags.append, OFlags::APPEND),
+        (flags.direct, OFlags::DIRECT),
+        (flags.sync, OFlags::SYNC),
+    ];
+    let others = others.into_iter().filter(|(is_set, _)| *is_set);
+    others
+        .fold(access | OFlags::CREATE, |all, (_, flag)| all | flag)
+        .bits()
 }

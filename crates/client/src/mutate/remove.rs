@@ -12,6 +12,7 @@ use curt_trace::ClientCounter;
 use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
+use super::Ended;
 use crate::{
     client::{Asked, Client},
     errno,
@@ -19,7 +20,7 @@ use crate::{
     inode::{Inode, Kept, SillyName},
     lookup::Resolved,
     meeting::Removal,
-    plan::{Answer, Wcc, v3},
+    plan::v3,
 };
 
 /// How many names are tried for a removed file before it is refused with EBUSY.
@@ -54,8 +55,7 @@ impl Client {
         if let Target::Open(target) = &target {
             return self.sillyrename(&asked, &directory, name, target);
         }
-        let send = || v3::remove(&self.core.wire, asked.asker(), directory.handle(), name);
-        let (outcome, ended) = self.change_name(&asked, &directory, name, send)?;
+        let (outcome, ended) = self.remove_at_server(&asked, &directory, name)?;
         match outcome {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
@@ -66,6 +66,28 @@ impl Client {
             }
             Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
         }
+    }
+
+    /// Sends REMOVE.
+    fn remove_at_server(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<(Result<(), Status>, Ended), Errno> {
+        let dir = |event| directory.fileid_for(event);
+        probe!(NfsRemoveEnter {
+            dir: dir(Event::NfsRemoveEnter),
+            name
+        });
+        let send = || v3::remove(&self.core.wire, asked.asker(), directory.handle(), name);
+        let answer = self.change_name(asked, directory, name, send);
+        probe!(NfsRemoveExit {
+            dir: dir(Event::NfsRemoveExit),
+            name,
+            error: told(&answer)
+        });
+        answer
     }
 
     /// Removes an empty directory.
@@ -149,9 +171,10 @@ impl Client {
                 continue;
             }
             let renamed = self.rename_at_server(asked, (directory, name), (directory, &silly));
-            probe!(NfsSillyrenameUnlink {
-                dir: directory.fileid_for(Event::NfsSillyrenameUnlink),
+            probe!(let dir = directory.fileid_for(Event::NfsAsyncRenameDone); NfsAsyncRenameDone {
+                dir,
                 name,
+                new_dir: dir,
                 new_name: &silly[..],
                 error: errno::told(&renamed)
             });
@@ -190,16 +213,14 @@ impl Client {
         if is_last && let Some(data) = inode.data_if_any() {
             data.discard();
         }
-        let send = || -> Result<Answer<(), Wcc>, _> {
-            v3::remove(
-                &self.core.wire,
-                asked.asker(),
-                silly.directory.handle(),
-                &silly.name,
-            )
-        };
+        let answer = self.remove_at_server(&asked, &silly.directory, &silly.name);
+        probe!(NfsSillyrenameUnlink {
+            dir: silly.directory.fileid_for(Event::NfsSillyrenameUnlink),
+            name: &silly.name[..],
+            error: told(&answer)
+        });
         let name = silly.name.escape_ascii();
-        match self.change_name(&asked, &silly.directory, &silly.name, send) {
+        match answer {
             Ok((Ok(()) | Err(Status::Noent), _)) => {
                 self.count(ClientCounter::SillyRemove);
                 note_removed(inode);
@@ -209,6 +230,15 @@ impl Client {
             }
             Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
         }
+    }
+}
+
+/// As an event tells it: 0, or a negative errno.
+fn told(answer: &Result<(Result<(), Status>, Ended), Errno>) -> i32 {
+    match answer {
+        Ok((Ok(()), _)) => 0,
+        Ok((Err(status), _)) => -errno::of_status(*status).raw_os_error(),
+        Err(error) => -error.raw_os_error(),
     }
 }
 

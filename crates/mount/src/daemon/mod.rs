@@ -33,7 +33,7 @@ use crate::control::{
 use crate::explain::Explainer;
 use crate::helper::{ExitStatus, Failure};
 use crate::observed::{Observed, Probes};
-use crate::options::{Allow, Atime, Settings, Source};
+use crate::options::{Allow, Atime, Settings, Source, shown};
 pub use alone::ClientAlone;
 use events::WireEvents;
 use running::Running;
@@ -129,12 +129,26 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
     let mut live = Live::begin(&plan, &target, settings, client, &bridge, &changes)?;
     live.offer_figures(metrics);
     info!(source = live.running.source, mount_point = %target.display(), "mounted");
+    tell_mount(&plan, &live.running.settings.lock());
     probe!(NfsMount {
         server: &live.running.source,
         name: target.as_os_str().as_bytes()
     });
     progress(Progress::Live);
     live.until_end(&mounted)
+}
+
+/// Tells what is mounted, and with which options.
+fn tell_mount(plan: &Plan, settings: &Settings) {
+    probe!(NfsMountPath {
+        name: &plan.source.path[..]
+    });
+    for option in shown(settings).split(',') {
+        match option.split_once('=') {
+            Some((option, value)) => probe!(NfsMountAssign { option, value }),
+            None => probe!(NfsMountOption { option }),
+        }
+    }
 }
 
 /// Listens where figures are wanted.

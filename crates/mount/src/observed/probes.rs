@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curt_client::{Client, InodeId};
+use curt_client::{Client, InodeId, Subject};
 use curt_fuse::NodeId;
 use curt_trace::probe;
 
@@ -31,6 +31,11 @@ impl Probes {
         }
     }
 
+    /// What all events about an object tell.
+    fn subject(&self, node: NodeId) -> Subject {
+        self.client.subject(InodeId(node.0))
+    }
+
     /// The file's number as programs see it; 0 if it is not known.
     fn fileid(&self, node: NodeId) -> u64 {
         let stat = self.client.last_attributes(InodeId(node.0));
@@ -45,6 +50,37 @@ macro_rules! tell {
     };
 }
 
+/// An event about an object that begins, with what all of those tell.
+macro_rules! tell_begin {
+    ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
+        probe!(let subject = $subject; $event {
+            $($field $(: $value)?,)*
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            version: subject.version,
+            cache_validity: subject.cache_validity
+        })
+    };
+}
+
+/// An event about an object that is done, with what all of those tell.
+macro_rules! tell_done {
+    ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
+        probe!(let subject = $subject; $event {
+            $($field $(: $value)?,)*
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            object_type: subject.object_type,
+            version: subject.version,
+            size: subject.size,
+            cache_validity: subject.cache_validity,
+            nfsi_flags: subject.nfsi_flags
+        })
+    };
+}
+
 impl Observer for Probes {
     type Seen = ();
 
@@ -54,8 +90,8 @@ impl Observer for Probes {
             Operation::Lookup((parent, name)) => {
                 tell!(NfsLookupEnter: pid, uid, dir: self.fileid(parent), name)
             }
-            Operation::Getattr(node) => tell!(NfsGetattrEnter: pid, uid, fileid: self.fileid(node)),
-            Operation::Setattr(node, _) => tell!(NfsSetattrEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Getattr(node) => tell_begin!(self.subject(node), NfsGetattrEnter: pid, uid),
+            Operation::Setattr(node, _) => tell_begin!(self.subject(node), NfsSetattrEnter: pid, uid),
             Operation::Readlink(node) => tell!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node)),
             Operation::Symlink((parent, name), target) => {
                 tell!(NfsSymlinkEnter: pid, uid, dir: self.fileid(parent), name, target)
@@ -82,7 +118,7 @@ impl Observer for Probes {
                 tell!(NfsOpenEnter: pid, uid, fileid: self.fileid(node), flags: open.flags)
             }
             Operation::Create((parent, name), create) => {
-                tell!(NfsCreateEnter: pid, uid, dir: self.fileid(parent), name, flags: create.flags, mode: create.mode)
+                tell!(NfsAtomicOpenEnter: pid, uid, dir: self.fileid(parent), name, flags: create.flags, mode: create.mode)
             }
             Operation::Read(node, read) => {
                 tell!(NfsReadEnter: pid, uid, fileid: self.fileid(node), offset: read.offset, count: read.size)
@@ -92,12 +128,12 @@ impl Observer for Probes {
             }
             Operation::Statfs(node) => tell!(NfsStatfsEnter: pid, uid, fileid: self.fileid(node)),
             Operation::Flush(node) => tell!(NfsFlushEnter: pid, uid, fileid: self.fileid(node)),
-            Operation::Fsync(node) => tell!(NfsFsyncEnter: pid, uid, fileid: self.fileid(node)),
+            Operation::Fsync(node) => tell_begin!(self.subject(node), NfsFsyncEnter: pid, uid),
             Operation::Opendir(node) => tell!(NfsOpendirEnter: pid, uid, dir: self.fileid(node)),
             Operation::Readdir(node, (_, cookie), plus) => {
                 tell!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
             }
-            Operation::Access(node, mask) => tell!(NfsAccessEnter: pid, uid, fileid: self.fileid(node), mask),
+            Operation::Access(node, mask) => tell_begin!(self.subject(node), NfsAccessEnter: pid, uid, mask),
             // They are nobody's wait for the server.
             Operation::Release(..)
             | Operation::Releasedir(..)
@@ -114,10 +150,10 @@ impl Observer for Probes {
                 tell!(NfsLookupExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
             }
             Operation::Getattr(node) => {
-                tell!(NfsGetattrExit: fileid: self.fileid(node), size: size(outcome), error)
+                tell_done!(self.subject(node), NfsGetattrExit: error)
             }
             Operation::Setattr(node, _) => {
-                tell!(NfsSetattrExit: fileid: self.fileid(node), size: size(outcome), error)
+                tell_done!(self.subject(node), NfsSetattrExit: error)
             }
             Operation::Readlink(node) => {
                 tell!(NfsReadlinkExit: fileid: self.fileid(node), target: target(outcome), error)
@@ -142,8 +178,8 @@ impl Observer for Probes {
             Operation::Open(node, open) => {
                 tell!(NfsOpenExit: fileid: self.fileid(node), flags: open.flags, error)
             }
-            Operation::Create((parent, name), _) => {
-                tell!(NfsCreateExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            Operation::Create((parent, name), create) => {
+                tell!(NfsAtomicOpenExit: dir: self.fileid(parent), name, flags: create.flags, fileid: found(outcome), error)
             }
             Operation::Read(node, read) => {
                 tell!(NfsReadExit: fileid: self.fileid(node), offset: read.offset, res: bytes(outcome), error)
@@ -153,13 +189,13 @@ impl Observer for Probes {
             }
             Operation::Statfs(node) => tell!(NfsStatfsExit: fileid: self.fileid(node), error),
             Operation::Flush(node) => tell!(NfsFlushExit: fileid: self.fileid(node), error),
-            Operation::Fsync(node) => tell!(NfsFsyncExit: fileid: self.fileid(node), error),
+            Operation::Fsync(node) => tell_done!(self.subject(node), NfsFsyncExit: error),
             Operation::Opendir(node) => tell!(NfsOpendirExit: dir: self.fileid(node), error),
             Operation::Readdir(node, (_, cookie), _) => {
                 tell!(NfsReaddirExit: dir: self.fileid(node), cookie, entries: entries(outcome), error)
             }
             Operation::Access(node, mask) => {
-                tell!(NfsAccessExit: fileid: self.fileid(node), mask, permitted: if error == 0 { mask } else { 0 }, error)
+                tell_done!(self.subject(node), NfsAccessExit: mask, permitted: if error == 0 { mask } else { 0 }, error)
             }
             Operation::Release(..)
             | Operation::Releasedir(..)
@@ -173,13 +209,6 @@ impl Observer for Probes {
 /// The number of what a name leads to; 0: nothing.
 fn found(outcome: &Outcome<'_>) -> u64 {
     outcome.entry().map_or(0, |entry| entry.attributes.inode)
-}
-
-fn size(outcome: &Outcome<'_>) -> u64 {
-    match outcome.0 {
-        Ok(Answer::Stat(stat)) => stat.attributes.size,
-        Ok(_) | Err(_) => 0,
-    }
 }
 
 fn target<'a>(outcome: &Outcome<'a>) -> &'a [u8] {

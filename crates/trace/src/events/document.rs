@@ -92,6 +92,10 @@ pub fn markdown() -> String {
         );
     }
     text += END;
+    text += "\n## What Linux traces and Curt does not\n\n| tracepoint | why |\n|---|---|\n";
+    for (tracepoint, why) in WITHOUT_COUNTERPART {
+        let _ = writeln!(text, "| {tracepoint} | {why} |");
+    }
     text
 }
 
@@ -99,7 +103,9 @@ fn frequency(frequency: Frequency) -> &'static str {
     match frequency {
         Frequency::Rare => "trouble, beginning or end",
         Frequency::Request => "message on the wire, or some",
-        Frequency::Operation => "operation of a program, or call that is executed",
+        Frequency::Operation => {
+            "operation of a program, call that is executed, or object that a reply tells of"
+        }
     }
 }
 
@@ -112,6 +118,7 @@ fn unit(kind: Kind) -> &'static str {
         Kind::Nanoseconds => "nanoseconds",
         Kind::Errno => "0 or a negative errno",
         Kind::Status => "status of NFSv3",
+        Kind::FileType => "type of a file, as in the upper bits of its mode",
         Kind::Text => "text, at most 255 bytes",
     }
 }
@@ -134,6 +141,42 @@ Each event is seen in three ways:
 const END: &str = "
 What is entered (`…_enter`, `nfsd_call`, `nfs_readdir_cache_fill`) is left (`…_exit`, `nfsd_reply`, `…_done`) on the same thread, the inner before the outer.
 ";
+
+/// Tracepoints of Linux's client that have no row here, and why.
+const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
+    (
+        "`nfs4:*`: `nfs4_open_*`, `nfs4_close`, `nfs4_delegreturn`, `nfs4_cb_recall`, `nfs4_cb_notify_lock`, `nfs4_state_mgr`, `nfs4_sequence`, `nfs4_readdir` and the others",
+        "Curt speaks NFSv3: there are no opens, delegations, callbacks, sessions or state at the server. What `nfs4_readdir` tells is in `nfs_readdir_cache_fill`",
+    ),
+    (
+        "`nfs4_get_lock`, `nfs4_set_lock`, `nfs4_unlock`, `nlmclnt_*`",
+        "locks are local or refused: no server is asked for one",
+    ),
+    (
+        "`nfs_set_inode_stale`",
+        "`nfs_set_cache_invalid`, its reason being a stale handle",
+    ),
+    (
+        "`nfs_aop_*`, `nfs_vm_*`, folios and pages of `nfs_size_truncate_folio`, `nfs_try_to_update_request` and the like",
+        "the page cache is the kernel's own; what of it reaches a mount is `nfs_read_*` and `nfs_write_*`",
+    ),
+    (
+        "`nfs_direct_*`, `nfs_local_*`, `nfs_fh_to_dentry`",
+        "reads and writes past all caches are `nfs_initiate_read` and `nfs_initiate_write` like others; there is no way around the wire, and a mount is not exported again",
+    ),
+    (
+        "`nfs_xdr_bad_filehandle`",
+        "a reply that makes no sense is `rpc_malformed`, whatever in it does not",
+    ),
+    (
+        "`nfs_write_error`, `nfs_comp_error`, `nfs_commit_error`",
+        "`nfs_pgio_error`, and the errors of `nfs_writeback_done` and `nfs_commit_done`",
+    ),
+    (
+        "the fields `flags` of look-ups and `fmode`",
+        "they are the kernel's own, and FUSE does not tell them",
+    ),
+];
 
 #[cfg(test)]
 mod tests {

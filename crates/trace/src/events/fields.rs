@@ -19,13 +19,15 @@ pub enum Kind {
     Errno,
     /// A status of NFSv3 (RFC 1813, 2.6); 0 is NFS3_OK.
     Status,
+    /// The type of a file as the upper bits of its mode say it, and readdir(3): 4 a directory, 8 a regular file.
+    FileType,
     /// Bytes of a name or word, at most [`TEXT_MAX`](super::record::TEXT_MAX) of them.
     Text,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Number,
         Self::Hex,
         Self::Octal,
@@ -33,6 +35,7 @@ impl Kind {
         Self::Nanoseconds,
         Self::Errno,
         Self::Status,
+        Self::FileType,
         Self::Text,
     ];
 
@@ -47,6 +50,7 @@ impl Kind {
             Self::Nanoseconds => "nanoseconds",
             Self::Errno => "errno",
             Self::Status => "status",
+            Self::FileType => "file_type",
             Self::Text => "text",
         }
     }
@@ -152,9 +156,11 @@ impl<'a> From<&'a String> for Text<'a> {
     }
 }
 
-/// Declares the words: name, holder, kind and meaning of each.
+/// Declares the words: name, what it is shown as if that is no name in Rust, holder, kind and meaning of each.
 macro_rules! fields {
-    ($($name:ident $holder:ident $kind:ident $meaning:literal;)*) => {
+    (@name $name:ident) => { stringify!($name) };
+    (@name $name:ident $shown:literal) => { $shown };
+    ($($name:ident $($shown:literal)? $holder:ident $kind:ident $meaning:literal;)*) => {
         /// The type by which each field is given.
         #[allow(non_camel_case_types, reason = "a field and its type are one word")]
         #[allow(missing_docs, reason = "the meanings stand in the table of words")]
@@ -167,7 +173,7 @@ macro_rules! fields {
         pub(super) mod word {
             use super::{Field, Kind};
             $(pub(in crate::events) const $name: Field = Field {
-                name: stringify!($name),
+                name: fields!(@name $name $($shown)?),
                 kind: Kind::$kind,
                 meaning: $meaning,
             };)*
@@ -182,9 +188,13 @@ fields! {
     again Number Number "1 if there was a connection before, else 0";
     ahead Number Number "1 if nobody has asked for it yet, else 0";
     cache Text Text "what was remembered: attributes, data, names or access";
+    cache_index Number Number "how many replies of the listing are remembered before this one";
+    cache_validity Number Hex "what is remembered and not believed, in Linux's bits: 0x2 data, 0x100 attributes";
     cause Text Text "why the request is sent, a word of the table of causes";
     cookie Number Hex "a position in a directory; 0 is its beginning";
     count Number Bytes "how much was asked for";
+    cur_size Number Bytes "the size until now";
+    dev Number Hex "the file system that the file is in, by the number that the server gives it (fsid)";
     dir Number Number "the number (fileid) of the directory";
     dtsize Number Bytes "how much of a listing was asked for";
     entries Number Number "how many: names, files or exports";
@@ -200,13 +210,18 @@ fields! {
     name Text Text "a name in a directory";
     new_dir Number Number "the number (fileid) of the directory of the new name";
     new_name Text Text "the new name";
+    new_size Number Bytes "the size from now on";
+    nfsi_flags Number Hex "what is special about the file, in Linux's bits: 0x1 its handle is stale, 0x10 it is removed and lives until its last close";
     node Number Hex "a hash of what the file system calls the file (its own handle)";
     offset Number Bytes "where in the file";
+    option Text Text "the name of an option";
     peer Text Text "address and port of the other end";
     permitted Number Hex "the permissions that were granted";
     pid Number Number "the thread that asks, as the daemon sees it; 0 if it cannot";
     plus Number Number "1 for names with attributes, else 0";
     procedure Text Text "a procedure of NFSv3, as RFC 1813 calls it, or its number where it is of another program";
+    range_end Number Number "the name behind the last one of the range, by its number in the listing";
+    range_start Number Number "the first name of the range, by its number in the listing; 0 is the first of all";
     reason Text Text "why";
     received Number Bytes "how long the message was that came, without record marks";
     res Number Bytes "how much it was in the end";
@@ -217,7 +232,10 @@ fields! {
     stable Number Number "how durable: 0 in memory, 1 its data, 2 all (RFC 1813, 3.3.7)";
     status Number Status "the status of the reply";
     target Text Text "where a symbolic link leads";
+    object_type "type" Number FileType "what it is: a directory, a regular file";
     uid Number Number "the user who asks";
+    value Text Text "what an option is set to";
     verifier Number Hex "the epoch of cookies or of unstable writes";
+    version Number Hex "the state of the file: its change time, seconds times 2^30 and nanoseconds";
     xid Number Hex "the number by which call and reply find each other (RFC 5531)";
 }

@@ -1,7 +1,7 @@
 //! The language of `--filter`: comparisons of fields, joined by `&&`, `||`, `!` and parentheses.
 //!
 //! `error != 0 && (name =~ "*.o" || rtt > 1000000)`. A comparison with a field that an event does not have is false. `event`
-//! and `thread` can be compared, too. Numbers are decimal or 0x…; errors and statuses have names; a word or a text in double quotes
+//! and `thread` can be compared, too. Numbers are decimal or 0x…; errors, statuses and types of files have names; a word or a text in double quotes
 //! is compared with texts, and `=~` takes it for a pattern. A filter is read once, and looks at records without taking memory.
 
 use thiserror::Error;
@@ -276,6 +276,7 @@ impl<'a> Parser<'a> {
         let named = || match kind {
             Kind::Errno => names::errno_of(word).map(|number| -i128::from(number)),
             Kind::Status => names::status_of(word).map(i128::from),
+            Kind::FileType => names::file_type_of(word).map(i128::from),
             _ => None,
         };
         let number = match number {

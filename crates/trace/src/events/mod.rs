@@ -37,11 +37,18 @@ pub use short::{Short, handle_hash, procedure_name};
 pub use sinks::{TooManyWatch, WATCHERS_MAX, Watch, keep_in_ring, now, time_of_day_offset};
 
 /// Tells of an event, if anybody wants to know: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0 })`. The values are
-/// not even made otherwise.
+/// not even made otherwise. What several of them are taken from is made before them, and only then:
+/// `probe!(let known = file.known(); NfsSizeGrow { fileid: known.fileid, … })`.
 #[macro_export]
 macro_rules! probe {
     (@value $field:ident) => { $field };
     (@value $field:ident $value:expr) => { $value };
+    (let $known:pat = $how:expr; $event:ident { $($fields:tt)* }) => {
+        if $crate::events::Event::$event.is_wanted() {
+            let $known = $how;
+            $crate::probe!($event { $($fields)* });
+        }
+    };
     ($event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         if $crate::events::Event::$event.is_wanted() {
             $crate::events::rows::$event {

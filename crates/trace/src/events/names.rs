@@ -79,6 +79,17 @@ const STATUSES: &[(u32, &str)] = &[
     (10008, "NFS3ERR_JUKEBOX"),
 ];
 
+/// Types of files, as the upper bits of a mode have them (inode(7)).
+const TYPES: &[(u32, &str)] = &[
+    (1, "FIFO"),
+    (2, "CHR"),
+    (4, "DIR"),
+    (6, "BLK"),
+    (8, "REG"),
+    (10, "LNK"),
+    (12, "SOCK"),
+];
+
 fn name_in(table: &[(u32, &'static str)], number: u64) -> Option<&'static str> {
     let row = table.iter().find(|(known, _)| u64::from(*known) == number);
     row.map(|(_, name)| *name)
@@ -107,4 +118,14 @@ pub(super) fn status(number: u64) -> Option<&'static str> {
 /// The status of a name.
 pub(super) fn status_of(name: &str) -> Option<u32> {
     number_in(STATUSES, name)
+}
+
+/// The name of a type of files.
+pub(super) fn file_type(number: u64) -> Option<&'static str> {
+    name_in(TYPES, number)
+}
+
+/// The type of files of a name.
+pub(super) fn file_type_of(name: &str) -> Option<u32> {
+    number_in(TYPES, name)
 }

@@ -8,8 +8,8 @@ use super::fields::Value;
 
 /// Most bytes that are kept of a text: a name of NFSv3 has no more.
 pub const TEXT_MAX: usize = 255;
-/// Most fields of an event.
-pub const FIELDS_MAX: usize = 8;
+/// Most fields of an event: probes of other programs have no more arguments either.
+pub const FIELDS_MAX: usize = 12;
 /// Most texts among them.
 pub const TEXTS_MAX: usize = 4;
 /// Words before the fields.

@@ -101,6 +101,10 @@ fn number_text(number: u64, kind: Kind) -> String {
             Some(name) if number != 0 => format!("{number} ({name})"),
             _ => number.to_string(),
         },
+        Kind::FileType => match names::file_type(number) {
+            Some(name) => format!("{number} ({name})"),
+            None => number.to_string(),
+        },
         Kind::Number | Kind::Bytes | Kind::Nanoseconds | Kind::Errno | Kind::Text => number.to_string(),
     }
 }

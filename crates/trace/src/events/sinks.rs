@@ -207,12 +207,13 @@ mod tests {
     use super::*;
 
     /// The test's own events: others of this process may use any but these.
-    const EVENT: Event = Event::NfsSillyrenameUnlink;
+    const EVENT: Event = Event::NfsAsyncRenameDone;
 
     fn tell(name: &str) {
-        crate::probe!(NfsSillyrenameUnlink {
+        crate::probe!(NfsAsyncRenameDone {
             dir: 5_u64,
             name,
+            new_dir: 5_u64,
             new_name: ".nfs1",
             error: 0
         });

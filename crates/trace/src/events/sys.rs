@@ -144,7 +144,7 @@ macro_rules! fire_each {
                 // SAFETY: the instruction does nothing; what is named beside it is not loaded into the program, and the register
                 // holds the address of words that live until it is passed.
                 $(Event::$event => unsafe {
-                    probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56), words, $event, [att_syntax])
+                    probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56 64 72 80 88), words, $event, [att_syntax])
                 },)*
             }
         }
@@ -154,7 +154,7 @@ macro_rules! fire_each {
             match event {
                 // SAFETY: as on x86_64.
                 $(Event::$event => unsafe {
-                    probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56), words, $event, [])
+                    probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56 64 72 80 88), words, $event, [])
                 },)*
             }
         }

@@ -1,0 +1,82 @@
+//! What a client tells as events: each where what it means happens, with what it is about, and once.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+mod files;
+mod listings;
+mod names;
+#[allow(dead_code, unreachable_pub, reason = "other tests use the rest")]
+#[path = "../listing/server.rs"]
+mod server;
+#[allow(dead_code, unreachable_pub, reason = "other tests use the rest")]
+#[path = "../loopback/world.rs"]
+mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use curt_trace::events::report::Report;
+use curt_trace::events::{self, Item, Origin, Recording, Watch, Writer};
+
+/// Events are the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Events of some kinds, from its beginning on.
+pub(crate) struct Seen {
+    watch: Watch,
+}
+
+/// To be held by a test from its beginning on.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seen {
+    /// Begins to watch those that fit one of these patterns.
+    pub(crate) fn begin(patterns: &str) -> Self {
+        let watch = Watch::begin(&events::select(patterns).unwrap()).unwrap();
+        Self { watch }
+    }
+
+    /// What was told since the last time, each as `name: field=value …`.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut records = Vec::new();
+        self.watch.drain(&mut records);
+        let mut writer = Writer::new(Origin::default()).unwrap();
+        writer.records(&records, |_| None);
+        let bytes = writer.take();
+        let mut recording = Recording::open(&bytes[..]).unwrap();
+        let (report, head) = (Report::default(), recording.head().clone());
+        let mut lines = Vec::new();
+        while let Some(item) = recording.next_item().unwrap() {
+            if let Item::Event(record) = item {
+                let line = report.line(&record, &head.events[record.event]);
+                lines.push((record.time, line.split_once(": ").unwrap().1.to_owned()));
+            }
+        }
+        // Of several threads: in the order of time.
+        lines.sort();
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// The names of what was told since the last time.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let told = self.told();
+        told.iter()
+            .map(|line| line.split(':').next().unwrap().to_owned())
+            .collect()
+    }
+}
+
+/// The value of a field of a line, in decimal or hexadecimal.
+pub(crate) fn field(line: &str, name: &str) -> u64 {
+    let marked = format!(" {name}=");
+    let value = line
+        .split_once(&marked)
+        .unwrap_or_else(|| panic!("{name}: {line}"))
+        .1;
+    let value = value.split(' ').next().unwrap();
+    match value.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
+        None => value.parse().unwrap(),
+    }
+}
