@@ -5,14 +5,15 @@
 
 use std::fmt::Write as _;
 use std::io::BufReader;
+use std::ops::Range;
 use std::time::Duration;
 
 use curt_bench::library::{Kernel, Links, Mounted, World};
 use curt_bench::tree::Tree;
 use curt_client::plan::{Kind, SetAttributes, SetTime};
-use curt_client::{Behaviour, Caller, Client, Entry, Errno, InodeId, Listener, OpenFlags};
+use curt_client::{Behaviour, Caller, Client, Entry, Errno, InodeId, Listener, OpenFlags, RenameMode};
 use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
-use curt_server::ExportRules;
+use curt_server::{ExportRules, Squash};
 use curt_trace::ProcedureCalls;
 use curt_vfs::MemoryOptions;
 
@@ -28,7 +29,11 @@ fn world(lines: &str) -> World {
         root_mode: 0o777,
         ..MemoryOptions::default()
     };
-    World::with_rules(&tree, ExportRules::default(), options).unwrap()
+    let rules = ExportRules {
+        squash: Squash::None,
+        ..ExportRules::default()
+    };
+    World::with_rules(&tree, rules, options).unwrap()
 }
 
 fn options(access: AccessMode, fill: FillMode) -> CacheOptions {
@@ -125,6 +130,105 @@ fn one_name_from_a_directory_of_500000_costs_at_most_one_request_more() {
     });
     assert_eq!(list(&off.0), [("LOOKUP", 2)]);
     assert_eq!(list(&auto.0), [("LOOKUP", 2)]);
+}
+
+/// What another client does to a directory before these names of it are wanted, and what they are called.
+type Changing = (fn(&Client, InodeId, Range<u32>), fn(u32) -> String);
+
+fn root() -> Caller {
+    Caller::new(0, 0, &[])
+}
+
+fn rename(client: &Client, directory: InodeId, from: &str, to: &str) {
+    let (from, to) = ((directory, from.as_bytes()), (directory, to.as_bytes()));
+    client.rename(&root(), from, to, RenameMode::Replace).unwrap();
+}
+
+fn make(client: &Client, directory: InodeId, name: &str) {
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let (_, opened) = client
+        .create(&root(), directory, name.as_bytes(), 0o644, flags)
+        .unwrap();
+    client.close(&root(), &opened.file).unwrap();
+}
+
+/// Of another name.
+const OTHER_NAME: Changing = (
+    |client, directory, _| {
+        rename(client, directory, "other", "moved");
+        rename(client, directory, "moved", "other");
+    },
+    |access| format!("f{:03}", access % 200),
+);
+
+/// The same, and the names that are wanted are missing.
+const MISSING: Changing = (OTHER_NAME.0, |access| format!("missing{access}"));
+
+/// The names that are wanted are new, as in a spool.
+const NEW: Changing = (
+    |client, directory, wanted| {
+        for number in wanted {
+            make(client, directory, &format!("f{:03}", 200 + number));
+            let old = format!("f{number:03}");
+            client.unlink(&root(), directory, old.as_bytes()).unwrap();
+        }
+    },
+    |access| format!("f{:03}", 200 + access),
+);
+
+/// 1,000 names are wanted one by one in a directory of 200, which another client changes between each `accesses` of them, so that
+/// nothing that was learned before holds any more.
+#[track_caller]
+fn in_a_changing_directory((change, name): Changing, accesses: u32) -> [Vec<(&'static str, u64)>; 2] {
+    let lines = (0..200).map(|name| format!("f 0 d/f{name:03}\n"));
+    let lines: String = lines.chain([String::from("f 0 d/other\n")]).collect();
+    let [off, auto] = [FillMode::Off, FillMode::Auto].map(|fill| {
+        let options = options(AccessMode::ModeBits, fill);
+        let (sent, _) = cost(&world(&lines), options, |world, mounted| {
+            let other = world.mount(&Behaviour::default(), REQUEST, None).unwrap();
+            let below = |client: &Client| match client.lookup(&me(), client.root(), b"d").unwrap() {
+                Entry::Positive(found) => found.id,
+                Entry::Negative { .. } => panic!("it is there"),
+            };
+            let (own, others) = (below(&mounted.client), below(&other.client));
+            for access in 0..1000 {
+                if access % accesses == 0 {
+                    change(&other.client, others, access..access + accesses);
+                    world.clock().advance(Duration::from_secs(61));
+                }
+                world.clock().advance(OPERATION);
+                let name = name(access);
+                let is_missing = is_missing(&mounted.client, own, &name);
+                assert_eq!(is_missing, name.starts_with('m'), "{name}");
+            }
+        });
+        sent
+    });
+    let text = format!("off {:?}, auto {:?}", list(&off), list(&auto));
+    assert!(auto.total() * 100 <= off.total() * 102, "{text}");
+    [off, auto].map(|sent| list(&sent))
+}
+
+#[test]
+fn a_directory_that_others_change_all_the_time_costs_hardly_more() {
+    for changing in [OTHER_NAME, MISSING, NEW] {
+        for (accesses, lookups, listings) in [
+            (1, 1001, 0),
+            (2, 998, 3),
+            (3, 985, 8),
+            (10, 101, 100),
+            (100, 11, 10),
+        ] {
+            let [off, auto] = in_a_changing_directory(changing, accesses);
+            assert_eq!(off, [("LOOKUP", 1001)]);
+            let mut expected = vec![("LOOKUP", lookups), ("READDIRPLUS", listings)];
+            expected.retain(|(_, count)| *count > 0);
+            assert_eq!(auto, expected, "{accesses} accesses");
+        }
+    }
 }
 
 const FILES: u32 = 5000;

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime, fill::Worth};
+use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime, fill};
 use curt_proto::nfs3::WriteVerifier;
 use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
@@ -43,7 +43,7 @@ pub(crate) struct Core {
     /// The server said that it has no READDIRPLUS. Orders nothing.
     lacks_plus: AtomicBool,
     /// What asking for names together was worth.
-    fills: Mutex<Worth>,
+    fills: Mutex<fill::Mount>,
     time_step: Duration,
 }
 
@@ -151,13 +151,13 @@ impl Core {
         }
     }
 
-    /// What asking for names together was worth on this mount.
-    pub(crate) fn fills(&self) -> Worth {
+    /// What is remembered of asking for names together on this mount.
+    pub(crate) fn fills(&self) -> fill::Mount {
         *self.fills.lock()
     }
 
-    /// It was worth this, too.
-    pub(crate) fn learn_fill(&self, learn: impl FnOnce(&mut Worth)) {
+    /// Something more is to be remembered of it.
+    pub(crate) fn learn_fill(&self, learn: impl FnOnce(&mut fill::Mount)) {
         learn(&mut self.fills.lock());
     }
 

@@ -18,7 +18,8 @@ use crate::{
     client::{Asked, Client},
     errno,
     identity::{Caller, InodeId},
-    inode::{Inode, Use},
+    inode::Inode,
+    listing::Filled,
     names::Kept,
     plan::v3,
 };
@@ -136,12 +137,12 @@ impl Client {
             return Ok(Resolved::Object(Arc::clone(directory), None));
         }
         let mut why = None;
-        let mut was_filled = false;
+        let (mut was_filled, mut filled) = (false, Filled::Nothing);
         for _ in asked.rounds() {
             match self.next_step(asked, directory, name) {
                 Step::Serve(resolved, source) => {
                     if let (Source::Listing, Resolved::Missing(Some(label))) = (source, &resolved) {
-                        self.note_absence(directory, name, *label);
+                        self.note_absence(directory, name, *label, filled);
                     }
                     self.count_allowed(asked, directory, Rights::LOOKUP, why);
                     return Ok(resolved);
@@ -176,8 +177,11 @@ impl Client {
                     // While the server may be silent, what was known may have to do.
                     let can_fill = !was_filled && (former.is_none() || self.patience.is_none());
                     was_filled = true;
-                    if can_fill && self.fill(asked, directory, name)? {
-                        continue;
+                    if can_fill {
+                        filled = self.fill(asked, directory, name)?;
+                        if filled != Filled::Nothing {
+                            continue;
+                        }
                     }
                     self.count_lookup(reason, former.as_ref());
                     let _why = former.is_some().then(|| scope::because(Cause::NameAgain));
@@ -279,7 +283,7 @@ impl Client {
             (_, None) => ClientCounter::NegHit,
         });
         if let Some(child) = &kept.child
-            && self.note_use(child) == Use::First
+            && self.note_use(child)
             && self.note_spared(directory)
         {
             self.count(ClientCounter::DirFillUsed);

@@ -21,29 +21,30 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pass {
     ticket: Ticket,
-    label: Progress,
+    progress: Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Progress {
     /// No reply came yet.
     Begun,
-    /// All replies showed one state; the label is the first one's.
-    Whole(NameLabel),
+    /// All replies showed one state; the label is the first one's. More names follow.
+    Open(NameLabel),
+    /// The same, and these were all names.
+    Ended(NameLabel),
     /// Not so: it can make nothing complete.
     Torn,
 }
 
-/// Where a pass stands after a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// By what the names in a reply are known, to be judged when it comes, its directory's attributes having been absorbed into
+/// `directory`: `ticket` was taken before it was asked for, `adopted` as for [`names::learn`], `sent_at` when it was asked for.
+/// `None`: what the reply says of names stands for nobody but its asker.
 #[must_use]
-pub enum PassState {
-    /// More names follow.
-    Open,
-    /// The directory changed meanwhile, or may have: what the replies say of single names stands, each by its own label.
-    Torn,
-    /// These were all names; what is not among them is missing, by this label.
-    Complete(NameLabel),
+pub fn told(ticket: Ticket, directory: &AttributeState, adopted: bool, sent_at: Moment) -> Option<NameLabel> {
+    match names::learn(Found::Object, ticket, directory, adopted, sent_at) {
+        Learned::Positive(label) => Some(label),
+        Learned::Negative(_) | Learned::Drop | Learned::Leave => None,
+    }
 }
 
 impl Pass {
@@ -52,57 +53,59 @@ impl Pass {
     pub const fn begin(ticket: Ticket) -> Self {
         Self {
             ticket,
-            label: Progress::Begun,
+            progress: Progress::Begun,
         }
     }
 
-    /// Takes in a reply, its directory's attributes having been absorbed into `directory` before: `adopted` as for
-    /// [`names::learn`], `sent_at` when its request was sent, `at_end` whether it holds the last name.
-    pub fn absorb(
-        &mut self,
-        directory: &AttributeState,
-        adopted: bool,
-        sent_at: Moment,
-        at_end: bool,
-    ) -> PassState {
-        let label = match names::learn(Found::Object, self.ticket, directory, adopted, sent_at) {
-            Learned::Positive(label) => Some(label),
-            Learned::Negative(_) | Learned::Drop | Learned::Leave => None,
+    /// Adds the reply that follows, whose names are known by `label` ([`told`]); `at_end`: it holds the last name. False if the replies
+    /// are not of one state, so that what they say of single names stands, each by its own label, and nothing else.
+    pub fn add(&mut self, label: Option<NameLabel>, at_end: bool) -> bool {
+        let first = match (self.progress, label) {
+            (Progress::Begun, Some(label)) => Some(label),
+            (Progress::Open(first), Some(label)) if first.epoch == label.epoch => Some(first),
+            // Nothing follows the end.
+            (Progress::Begun | Progress::Open(_) | Progress::Ended(_) | Progress::Torn, _) => None,
         };
-        self.add(label, at_end)
+        self.progress = match first {
+            Some(first) if at_end => Progress::Ended(first),
+            Some(first) => Progress::Open(first),
+            None => Progress::Torn,
+        };
+        first.is_some()
     }
 
-    /// The same of a reply that was judged when it came: `label` is what its names are known by.
-    pub fn add(&mut self, label: Option<NameLabel>, at_end: bool) -> PassState {
-        self.label = match (self.label, label) {
-            (Progress::Begun, Some(label)) => Progress::Whole(label),
-            (Progress::Whole(first), Some(label)) if first.epoch == label.epoch => Progress::Whole(first),
-            (Progress::Begun | Progress::Whole(_) | Progress::Torn, _) => Progress::Torn,
-        };
-        match self.label {
-            Progress::Whole(label) if at_end => PassState::Complete(label),
-            Progress::Begun | Progress::Whole(_) => PassState::Open,
-            Progress::Torn => PassState::Torn,
+    /// To be called before its names are kept for others, `directory` being what is known by then; false if they must not be, for
+    /// a change of ours met the pass (which may have passed its name by) or the directory is in another state by now.
+    pub fn keep(&mut self, directory: &AttributeState) -> bool {
+        let label = self.label();
+        let is_so = label.is_some_and(|label| directory.contents() == Some(label.epoch));
+        let may_be_kept = is_so && directory.is_undisturbed(self.ticket);
+        if !may_be_kept {
+            self.tear();
         }
+        may_be_kept
     }
 
     /// It can make nothing complete: a change of ours came between, or names of it were let go.
     pub const fn tear(&mut self) {
-        self.label = Progress::Torn;
-    }
-
-    /// The ticket that it began with.
-    #[must_use]
-    pub const fn ticket(&self) -> Ticket {
-        self.ticket
+        self.progress = Progress::Torn;
     }
 
     /// By what the names read so far may be believed; `None` if they are not of one state.
     #[must_use]
     pub const fn label(&self) -> Option<NameLabel> {
-        match self.label {
-            Progress::Whole(label) => Some(label),
+        match self.progress {
+            Progress::Open(label) | Progress::Ended(label) => Some(label),
             Progress::Begun | Progress::Torn => None,
+        }
+    }
+
+    /// By what names are missing that are not among those read; `None` if these are not all, or not of one state.
+    #[must_use]
+    pub const fn complete(&self) -> Option<NameLabel> {
+        match self.progress {
+            Progress::Ended(label) => Some(label),
+            Progress::Begun | Progress::Open(_) | Progress::Torn => None,
         }
     }
 }
@@ -118,10 +121,11 @@ pub fn survives(label: NameLabel, learned: Learned) -> bool {
 }
 
 /// The same of a change of ours that was refused: `stands` as in [`crate::Absorbed`], `exists` whether the server said that the
-/// name is there. That proves a name which the directory was believed not to have.
+/// name is there, `is_listed` whether the directory was believed to have it. EEXIST proves a name: a directory that was believed not to
+/// have it is none whose names are all known.
 #[must_use]
-pub const fn survives_refusal(exists: bool, stands: bool) -> bool {
-    stands && !exists
+pub const fn survives_refusal(exists: bool, is_listed: bool, stands: bool) -> bool {
+    stands && (is_listed || !exists)
 }
 
 /// Names that servers let you enter and do not list: the snapshots of NetApp, ZFS, Ceph, GPFS, Isilon and NAS boxes.

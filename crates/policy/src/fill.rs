@@ -5,8 +5,12 @@
 //! it is guessed from what is known: how many names of the directory were asked for one by one, how large the directory says
 //! that it is, what such replies were worth in this directory, around it and on the whole mount, and what a request costs.
 //!
-//! Invariant: where nothing speaks for it the names of a directory are asked for together only after so many were asked for one
-//! by one that it costs about as much again; where it was for nothing, only after twice as many the next time.
+//! Invariants:
+//! - Where nothing speaks for it the names of a directory are asked for together only after so many were asked for one by one that
+//!   it costs about as much again; where it was for nothing, only after so many that this is a small part of them, and after twice
+//!   as many the next time.
+//! - The name that a request was sent for speaks for nothing: it would have been a request, too.
+//! - A mount where it does not pay is given up: at most [`RETRIES`] such requests in [`MOUNT_MISSES`] that ask for one name.
 //!
 //! Must not know the protocol: READDIRPLUS of NFSv3 and READDIR of NFSv4 with attributes are both meant.
 
@@ -41,6 +45,12 @@ const FIRST_MIN: u32 = 16 * 1024;
 /// Fills of a mount before what they were worth says anything.
 const MOUNT_FILLS_MIN: u32 = 8;
 
+/// Names that have to be asked for on a mount that was given up before it is tried again.
+pub const MOUNT_MISSES: u32 = 1024;
+
+/// How often it is tried then before it is given up again, if that still does not pay.
+pub const RETRIES: u32 = MOUNT_FILLS_MIN / 2;
+
 /// Fills beside a directory before what they were worth says anything.
 const BESIDE_FILLS_MIN: u32 = 2;
 
@@ -53,6 +63,9 @@ const WANTED_MIN: u32 = 4;
 /// So many times more misses are waited for where fills were not worth their bytes elsewhere.
 const DOUBT: u32 = 4;
 
+/// In so many requests at least may one more be lost, or names that cost as much, to a directory whose names were of no use.
+const LOSS_SHARE: u64 = 50;
+
 /// How often the number of misses that is waited for doubles at most.
 const DOUBLINGS_MAX: u8 = 12;
 
@@ -60,11 +73,22 @@ const DOUBLINGS_MAX: u8 = 12;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worth {
     /// Requests that were sent.
-    pub fills: u32,
+    fills: u32,
+    /// Those of them that did not tell of the name that they were sent for: it was asked for once more.
+    lost: u32,
     /// Names that they brought.
-    pub names: u32,
-    /// Requests that were spared since.
-    pub spared: u32,
+    names: u32,
+    /// Requests for other names that were spared since.
+    spared: u32,
+}
+
+/// What is remembered of a mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mount {
+    /// What it was worth there.
+    worth: Worth,
+    /// Names that had to be asked for since names were last asked for together.
+    misses: u32,
 }
 
 /// How much of a directory was read.
@@ -99,7 +123,7 @@ pub struct Record {
     extent: Extent,
     /// What it was worth here.
     own: Worth,
-    /// Whether any request was spared since the last fill.
+    /// Whether any request was spared since the last fill, for another name than it was sent for.
     has_spared: bool,
     /// What it was worth in the directories in it.
     below: Worth,
@@ -118,8 +142,8 @@ pub struct FillView {
     pub record: Record,
     /// What was remembered of the directory that it is in.
     pub parent: Option<Record>,
-    /// What all fills of the mount were worth.
-    pub mount: Worth,
+    /// Of the mount. The name in question is counted ([`Mount::missed`]).
+    pub mount: Mount,
     /// The directory's own size, if it is known.
     pub size: Option<u64>,
     /// What a request takes that carries little.
@@ -227,26 +251,27 @@ fn misses_needed(view: &FillView) -> u32 {
     let unit = request_bytes(view.round_trip);
     let cost = u32::try_from(record.bytes_left(view.size) / (2 * unit)).unwrap_or(u32::MAX);
     let doubtful = cost.max(MISSES_MIN);
+    let has_given_up = view.mount.has_given_up(unit);
     if record.own.fills > 0 {
         return match (record.own.pays(unit), record.extent) {
             (true, _) if record.failures == 0 => cost.max(1),
             // The first names were of no use; neither will be the others.
             (false, Extent::Part { .. }) => u32::MAX,
-            (true | false, _) => doubtful.saturating_mul(1 << record.failures.min(DOUBLINGS_MAX)),
+            (true | false, _) if has_given_up => u32::MAX,
+            (true | false, _) => doubtful
+                .max(record.misses_per_loss(unit))
+                .saturating_mul(1 << record.failures.min(DOUBLINGS_MAX)),
         };
     }
     let beside = view.parent.map(|parent| parent.below).unwrap_or_default();
-    if beside.fills >= BESIDE_FILLS_MIN {
-        return match (beside.is_wanted(), beside.pays(unit)) {
-            (true, true) => cost.max(1),
-            (false, true) => doubtful,
-            (true | false, false) => doubtful.saturating_mul(DOUBT),
-        };
+    let is_known = beside.fills >= BESIDE_FILLS_MIN;
+    match (is_known, beside.is_wanted(), beside.pays(unit)) {
+        (true, true, true) => cost.max(1),
+        (true, false, true) => doubtful,
+        _ if has_given_up => u32::MAX,
+        (true, true | false, false) => doubtful.saturating_mul(DOUBT),
+        (false, true | false, true | false) => doubtful,
     }
-    if view.mount.fills >= MOUNT_FILLS_MIN && !view.mount.pays(unit) {
-        return doubtful.saturating_mul(DOUBT);
-    }
-    doubtful
 }
 
 /// Bytes of names that cost as much as a request that takes `round_trip`.
@@ -266,30 +291,74 @@ fn with_room(bytes: u32) -> u32 {
 }
 
 impl Worth {
-    /// Whether more requests were spared than were sent, and enough for the names that nobody wanted, a request costing as much as
+    /// Whether more requests were spared than were lost, and enough for the names that nobody wanted, a request costing as much as
     /// `unit` bytes of them.
     const fn pays(self, unit: u64) -> bool {
-        self.spared > self.fills
-            && self.names as u64 * NAME_BYTES as u64 <= (self.spared - self.fills) as u64 * unit
+        self.spared > self.lost
+            && self.names as u64 * NAME_BYTES as u64 <= (self.spared - self.lost) as u64 * unit
     }
 
     /// Whether many of the names were wanted.
     const fn is_wanted(self) -> bool {
-        self.spared as u64 * WANTED_MIN as u64 >= self.names as u64
+        let wanted = self.spared as u64 + (self.fills - self.lost) as u64;
+        wanted * WANTED_MIN as u64 >= self.names as u64
     }
 
-    /// One more request brought so many names.
-    pub const fn filled(&mut self, names: u32) {
+    /// One more request brought so many names; `holds_it`: it told of the one that it was sent for.
+    const fn filled(&mut self, names: u32, holds_it: bool) {
         if self.fills >= FILLS_MAX {
-            (self.fills, self.names, self.spared) = (self.fills / 2, self.names / 2, self.spared / 2);
+            self.halve();
         }
         self.fills += 1;
+        self.lost += !holds_it as u32;
         self.names = self.names.saturating_add(names);
     }
 
-    /// A request was spared.
-    pub const fn spared(&mut self) {
+    /// What was learned so far counts half.
+    const fn halve(&mut self) {
+        // No more may be lost than were sent.
+        (self.fills, self.lost) = (self.fills.div_ceil(2), self.lost / 2);
+        (self.names, self.spared) = (self.names / 2, self.spared / 2);
+    }
+
+    /// A request for another name was spared.
+    const fn spared(&mut self) {
         self.spared = self.spared.saturating_add(1);
+    }
+}
+
+impl Mount {
+    /// One more name has to be asked for, whichever way.
+    pub const fn missed(&mut self) {
+        self.misses = self.misses.saturating_add(1);
+    }
+
+    /// That name is missing, and nothing is kept of missing names: those beside it would have spared nothing.
+    pub const fn missed_for_nothing(&mut self) {
+        self.misses = self.misses.saturating_sub(1);
+    }
+
+    /// One more request brought so many names; `holds_it`: it told of the one that it was sent for.
+    pub const fn filled(&mut self, names: u32, holds_it: bool) {
+        // Whoever tries again after a long time shall not need as long to be convinced.
+        if self.misses >= MOUNT_MISSES && self.worth.fills >= MOUNT_FILLS_MIN {
+            while self.worth.fills > MOUNT_FILLS_MIN - RETRIES {
+                self.worth.halve();
+            }
+            self.worth.fills = MOUNT_FILLS_MIN - RETRIES;
+        }
+        self.worth.filled(names, holds_it);
+        self.misses = 0;
+    }
+
+    /// A request for another name was spared.
+    pub const fn spared(&mut self) {
+        self.worth.spared();
+    }
+
+    /// Whether it does not pay there, and was tried not long ago.
+    const fn has_given_up(self, unit: u64) -> bool {
+        self.worth.fills >= MOUNT_FILLS_MIN && !self.worth.pays(unit) && self.misses < MOUNT_MISSES
     }
 }
 
@@ -332,14 +401,14 @@ impl Record {
             self.failures.saturating_add(1)
         };
         (self.misses, self.has_spared) = (0, false);
-        self.own.filled(names);
+        self.own.filled(names, holds_it);
     }
 
     /// A request for a fill was refused or lost.
     pub const fn failed(&mut self) {
         (self.misses, self.has_spared) = (0, false);
         self.failures = self.failures.saturating_add(1);
-        self.own.filled(0);
+        self.own.filled(0, false);
     }
 
     /// What began as a request for attributes brought names in so many bytes, from the first one on.
@@ -374,7 +443,8 @@ impl Record {
         self.used = self.used.saturating_add(1);
     }
 
-    /// A name was answered for that would have been asked for but for a fill of this directory.
+    /// A name was answered for that would have been asked for but for a fill of this directory, and is not the one that the fill was
+    /// sent for.
     pub const fn spared(&mut self) {
         self.has_spared = true;
         self.own.spared();
@@ -386,8 +456,8 @@ impl Record {
     }
 
     /// The same request as in [`Self::filled`], of a directory in it.
-    pub const fn filled_below(&mut self, names: u32) {
-        self.below.filled(names);
+    pub const fn filled_below(&mut self, names: u32, holds_it: bool) {
+        self.below.filled(names, holds_it);
     }
 
     /// An object's attributes had expired and are asked for by themselves.
@@ -412,6 +482,19 @@ impl Record {
             // Its size tells less than it has.
             Extent::Part { bytes, .. } => by_size.saturating_sub(u64::from(bytes)).max(u64::from(bytes)),
             Extent::Whole { bytes, .. } => u64::from(bytes),
+        }
+    }
+
+    /// After how many misses the last fill would be a small loss; none if it was of any use.
+    fn misses_per_loss(self, unit: u64) -> u32 {
+        let (Extent::Part { bytes, .. } | Extent::Whole { bytes, .. }) = self.extent else {
+            return 0;
+        };
+        let misses = u64::from(bytes) * LOSS_SHARE / unit;
+        if self.has_spared {
+            0
+        } else {
+            u32::try_from(misses).unwrap_or(u32::MAX)
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::Inode;
 
-/// It was used.
-const USED: u8 = 1;
+/// Its name came because another was wanted, was not known before, and was not used since: whoever uses it is spared a request.
+const CAME: u8 = 1;
 /// It was used since its attributes last came with those of others.
 const USED_SINCE: u8 = 2;
 /// The server said that the handle leads nowhere.
@@ -15,29 +15,28 @@ const STALE: u8 = 4;
 /// The server and the mode bits disagreed: they do not judge access to this object any more.
 const BITS_DISPUTED: u8 = 8;
 
-/// What the use of an object is the first time of.
+/// What the use of an object is the first of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// It was never used before: until now somebody else's name brought it.
-    First,
-    /// It was not used since its attributes last came with those of others.
-    FirstSince,
-    /// Of nothing.
-    Again,
+pub(crate) struct Use {
+    /// Since its attributes last came with those of others.
+    pub(crate) is_first: bool,
+    /// Since its name came with another, unasked for.
+    pub(crate) spares: bool,
 }
 
 impl Inode {
-    /// It is used. What it is the first time of, if of anything.
+    /// It is used.
     pub(crate) fn becomes_used(&self) -> Use {
-        const ALL: u8 = USED | USED_SINCE;
-        if self.marks.load(Relaxed) & ALL == ALL {
-            return Use::Again;
+        let marks = self.marks.load(Relaxed);
+        Use {
+            is_first: marks & USED_SINCE == 0 && self.marks.fetch_or(USED_SINCE, Relaxed) & USED_SINCE == 0,
+            spares: marks & CAME != 0 && self.marks.fetch_and(!CAME, Relaxed) & CAME != 0,
         }
-        match self.marks.fetch_or(ALL, Relaxed) & ALL {
-            0 => Use::First,
-            USED => Use::FirstSince,
-            _ => Use::Again,
-        }
+    }
+
+    /// Its name came because another was wanted, and was not known.
+    pub(crate) fn came_unasked(&self) {
+        self.marks.fetch_or(CAME, Relaxed);
     }
 
     /// It was found at `home`, and its attributes came with those of others there; whether it had been used since they last did.

@@ -271,14 +271,8 @@ impl Client {
 
     /// Keeps a listing for those who list the directory while it does not change.
     fn keep_listing(&self, inode: &Inode, sequence: &Arc<Sequence>) {
-        let Some((label, ticket)) = sequence.believed() else {
-            return;
-        };
         let mut facts = inode.facts();
-        // A change of ours does not end the epoch, but its name may be missing in what was read before it.
-        if !facts.state.is_undisturbed(ticket) || facts.contents() != Some(label.epoch) {
-            drop(facts);
-            sequence.tear();
+        if !sequence.is_to_be_kept(&facts.state) {
             return;
         }
         let former = facts.kept.directory().keep_listing(sequence);

@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Moment, NameLabel, Rights, Ticket,
+    Moment, NameLabel, Rights, Ticket, complete,
     listing::{ListingDecision, ListingView, decide_listing},
-    names::{self, Found as Said},
 };
 use curt_proto::nfs3::Status;
 use curt_rpc::client::{CallError, Interrupt};
@@ -247,12 +246,8 @@ impl Requester {
         let kept = facts.kept.directory();
         kept.names_since_stat = kept.names_since_stat.saturating_add(kept.names_last);
         kept.names_last = count;
-        let label = match names::learn(Said::Object, ticket, &facts.state, is_adopted, sent_at) {
-            names::Learned::Positive(label) => Some(label),
-            names::Learned::Negative(_) | names::Learned::Drop | names::Learned::Leave => None,
-        };
         Learned {
-            label,
+            label: complete::told(ticket, &facts.state, is_adopted, sent_at),
             ticket,
             last_ticket: ticket,
             epoch: facts.contents(),

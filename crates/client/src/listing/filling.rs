@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     AccessDecision, NameLabel, ObjectKind, Rights, complete,
-    fill::{FillDecision, FillView, decide},
+    fill::{FillDecision, FillView, Mount, decide},
     listing::{ListingDecision, NAMES_WITHOUT_STAT_MAX},
     names::{Learned as Said, LookupWhy},
 };
@@ -40,6 +40,24 @@ const ENTRY_BYTES: usize = 124;
 /// Bytes of a handle, where it was not told.
 const HANDLE_BYTES: usize = 36;
 
+/// What became of a name that has to be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// It is to be looked up by itself.
+    Nothing,
+    /// It is to be looked for again: somebody else asked for the names beside it.
+    Meanwhile,
+    /// The same, and the request for them was sent in its place: it was not spared one.
+    InItsPlace,
+}
+
+impl Filled {
+    /// Whether it is to be looked for again, if it is `again`.
+    fn when(again: bool, filled: Self) -> Self {
+        if again { filled } else { Self::Nothing }
+    }
+}
+
 /// A request for names that is being sent because `name` is wanted.
 struct Filling<'a> {
     asked: &'a Asked,
@@ -52,42 +70,42 @@ struct Filling<'a> {
 
 impl Client {
     /// `name` has to be asked for. It is asked for with those beside it if that is expected to be worth while, or somebody does
-    /// so already; true if it is to be looked for again in what is known.
+    /// so already.
     ///
     /// # Errors
     /// EINTR; no answer on a soft mount.
-    pub(crate) fn fill(&self, asked: &Asked, directory: &Arc<Inode>, name: &[u8]) -> Result<bool, Errno> {
+    pub(crate) fn fill(&self, asked: &Asked, directory: &Arc<Inode>, name: &[u8]) -> Result<Filled, Errno> {
         let options = self.core.options();
         if !options.fills() || self.core.lacks_plus() || name == b".." {
-            return Ok(false);
+            return Ok(Filled::Nothing);
         }
         // Of many names that were listed without attributes those are asked for in the listing's order, if they are wanted so.
         if self.is_one_of_many(directory, name) {
-            return Ok(false);
+            return Ok(Filled::Nothing);
         }
         // Where nothing is kept of missing names, a directory's names tell nothing that is known already.
         if !options.keeps_missing_names() && self.absence(directory, name).is_some() {
-            return Ok(false);
+            return Ok(Filled::Nothing);
         }
         if let Some(flight) = self.fills.under_way(directory.id()) {
-            return self.wait_for_fill(asked, &flight);
+            return self.wait_for_fill(asked, &flight).map(|()| Filled::Meanwhile);
         }
         if self.is_beyond_listing(directory, name) {
-            return Ok(false);
+            return Ok(Filled::Nothing);
         }
         let FillDecision::Fill { bytes } = self.decide_fill(directory) else {
-            return Ok(false);
+            return Ok(Filled::Nothing);
         };
         // LOOKUP proves the right to search, READDIRPLUS does not.
         let search = self.access_decision(asked, directory, Rights::LOOKUP, false);
         if search != AccessDecision::Allow || !self.may_list(asked, directory) {
-            return Ok(false);
+            return Ok(Filled::Nothing);
         }
         match self.fills.join(directory.id()) {
-            Ok(flight) => self.wait_for_fill(asked, &flight),
+            Ok(flight) => self.wait_for_fill(asked, &flight).map(|()| Filled::Meanwhile),
             Err(_departure) => {
                 if directory.facts().kept.directory().filled_at > asked.began {
-                    return Ok(true);
+                    return Ok(Filled::Meanwhile);
                 }
                 self.send_fill(asked, directory, name, bytes)
             }
@@ -125,9 +143,9 @@ impl Client {
             && self.absence(directory, name).is_none()
     }
 
-    pub(super) fn wait_for_fill(&self, asked: &Asked, flight: &Arc<Flight>) -> Result<bool, Errno> {
+    pub(super) fn wait_for_fill(&self, asked: &Asked, flight: &Arc<Flight>) -> Result<(), Errno> {
         match flight.wait(&asked.interrupt) {
-            Some(Landed::Anyhow | Landed::Silent) => Ok(true),
+            Some(Landed::Anyhow | Landed::Silent) => Ok(()),
             None => Err(Errno::INTR),
         }
     }
@@ -144,6 +162,7 @@ impl Client {
         let parent = self
             .parent(directory)
             .map(|parent| parent.facts().kept.directory().fill);
+        self.core.learn_fill(Mount::missed);
         let view = FillView {
             record,
             parent,
@@ -184,7 +203,7 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
         bytes: u32,
-    ) -> Result<bool, Errno> {
+    ) -> Result<Filled, Errno> {
         let (sequence, is_next) = self.sequence_to_fill(directory);
         // The last one who lists the directory may stop meanwhile: that must not make room for a second request for the same names.
         let _reading = Reading::new(Arc::clone(&sequence));
@@ -198,17 +217,18 @@ impl Client {
         let _why = scope::because(Cause::Fill);
         let bytes = bytes.min(self.reply_max());
         match filling.sequence.depart(|_, _| bytes) {
-            Departing::Nowhere | Departing::Broken => Ok(false),
+            Departing::Nowhere | Departing::Broken => Ok(Filled::Nothing),
             // Whoever lists the directory asked for what follows.
             Departing::Join(ahead) => match ahead.take(&asked.interrupt) {
                 Err(_) => Err(Errno::INTR),
-                Ok(None) => Ok(true),
+                Ok(None) => Ok(Filled::Meanwhile),
                 Ok(Some(reply)) => {
                     let _underway = Underway {
                         sequence: &filling.sequence,
                         ahead,
                     };
                     self.take_fill(&filling, *reply)
+                        .map(|again| Filled::when(again, Filled::Meanwhile))
                 }
             },
             Departing::Go(ahead, gap, size) => {
@@ -220,6 +240,7 @@ impl Client {
                 let plus = ListingDecision::Plus;
                 let reply = self.fetch_patiently(&filling.requester, asked, (gap, size), plus);
                 self.take_fill(&filling, reply)
+                    .map(|again| Filled::when(again, Filled::InItsPlace))
             }
         }
     }
@@ -260,7 +281,7 @@ impl Client {
 
     fn learn_failure(&self, directory: &Inode) {
         directory.facts().kept.directory().fill.failed();
-        self.core.learn_fill(|worth| worth.filled(0));
+        self.core.learn_fill(|mount| mount.filled(0, false));
         self.count(ClientCounter::DirFillWasted);
     }
 
@@ -279,7 +300,7 @@ impl Client {
         let is_kept = fetched.label().is_some();
         let is_told =
             is_kept && told.is_some_and(|listed| listed.handle.is_some() && listed.attributes.is_some());
-        self.prime(directory, fetched, Count::Nothing);
+        self.prime(directory, fetched, Count::New);
         if self.enter(requester, sequence, fetched).is_err() {
             self.learn_failure(directory);
             return false;
@@ -297,9 +318,13 @@ impl Client {
             kept.fill.refreshed(None);
         }
         if let Some(parent) = self.parent(directory) {
-            parent.facts().kept.directory().fill.filled_below(count);
+            parent.facts().kept.directory().fill.filled_below(count, holds_it);
         }
-        self.core.learn_fill(|worth| worth.filled(count));
+        // It was asked for by this very request: that it is used spares none.
+        if let Some(child) = self.kept(directory, name).and_then(|kept| kept.child) {
+            self.note_use(&child);
+        }
+        self.core.learn_fill(|mount| mount.filled(count, holds_it));
         probe!(NfsDirFill {
             dir: directory.fileid_for(Event::NfsDirFill),
             name: *name,
@@ -352,7 +377,8 @@ impl Client {
     }
 
     /// `name` was answered to be missing since a complete directory does not have it. From now on it is a missing name like others.
-    pub(crate) fn note_absence(&self, directory: &Arc<Inode>, name: &[u8], label: NameLabel) {
+    /// `filled`: what became of it before.
+    pub(crate) fn note_absence(&self, directory: &Arc<Inode>, name: &[u8], label: NameLabel, filled: Filled) {
         let _ = self.keep_learned(directory, name, None, Said::Negative(label));
         // A change of ours may have made the name since it was looked for, and what that kept be replaced by this.
         let still = self.absence(directory, name).map(|absence| absence.label);
@@ -360,7 +386,9 @@ impl Client {
             let former = self.forget_name(directory, name);
             drop(former);
         }
-        self.note_spared(directory);
+        if filled != Filled::InItsPlace {
+            self.note_spared(directory);
+        }
         self.count(ClientCounter::DirFillMissing);
     }
 
@@ -379,6 +407,7 @@ impl Client {
             Resolved::Missing(_) => {
                 if !self.core.options().keeps_missing_names() {
                     directory.facts().kept.directory().fill.missed_for_nothing();
+                    self.core.learn_fill(Mount::missed_for_nothing);
                 }
                 return;
             }
@@ -402,15 +431,14 @@ impl Client {
         }
     }
 
-    /// An object is used, that was asked for by itself or answered about without a request.
-    pub(crate) fn note_use(&self, inode: &Inode) -> Use {
-        let first = inode.becomes_used();
-        if first != Use::Again
-            && let Some(home) = inode.home()
-        {
+    /// An object is used, that was asked for by itself or answered about without a request; whether that spares one since its name
+    /// came with another.
+    pub(crate) fn note_use(&self, inode: &Inode) -> bool {
+        let Use { is_first, spares } = inode.becomes_used();
+        if is_first && let Some(home) = inode.home() {
             home.facts().kept.directory().fill.used();
         }
-        first
+        spares
     }
 
     /// A name was answered for that nobody had asked for: a request was spared. Whether that was due to a fill.
@@ -426,7 +454,7 @@ impl Client {
         if let Some(parent) = self.parent(directory) {
             parent.facts().kept.directory().fill.spared_below();
         }
-        self.core.learn_fill(curt_policy::fill::Worth::spared);
+        self.core.learn_fill(Mount::spared);
         true
     }
 }

@@ -4,10 +4,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::{
-    Epoch, NameLabel, Ticket,
-    complete::{Pass, PassState},
-};
+use curt_policy::{AttributeState, Epoch, NameLabel, Ticket, complete::Pass};
 
 use super::{
     ahead::Ahead,
@@ -42,8 +39,9 @@ pub(super) struct Gap {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Learned {
     pub(super) label: Option<NameLabel>,
+    /// What the directory was like before the first names were asked for.
     pub(super) ticket: Ticket,
-    /// The same of the reply that came last.
+    /// The same of the names that came last.
     pub(super) last_ticket: Ticket,
     /// The state of the directory's contents when it was asked.
     pub(super) epoch: Option<Epoch>,
@@ -99,9 +97,9 @@ impl Sequence {
         let is_complete = state.is_complete;
         let is_first = state.pass.is_none();
         let pass = state.pass.get_or_insert_with(|| Pass::begin(learned.ticket));
-        let was_whole = is_first || pass.label().is_some();
-        let is_torn = pass.add(learned.label, is_complete) == PassState::Torn;
-        is_torn && was_whole && !is_first
+        let was_whole = !is_first && pass.label().is_some();
+        let is_whole = pass.add(learned.label, is_complete);
+        was_whole && !is_whole
     }
 
     /// By what a name that is not in it may be believed to be missing, if it is a listing of all names.
@@ -111,14 +109,15 @@ impl Sequence {
 
     pub(super) fn complete_label_in(&self, state: &State) -> Option<NameLabel> {
         let is_all = state.is_complete && self.is_whole() && !state.is_evicted && !state.is_broken;
-        state.pass?.label().filter(|_| is_all)
+        state.pass?.complete().filter(|_| is_all)
     }
 
-    /// By what the names may be believed, and what the directory was like before the first of them was asked for; for a listing of
-    /// all its names alone.
-    pub(super) fn believed(&self) -> Option<(NameLabel, Ticket)> {
-        let label = self.label().filter(|_| self.is_whole())?;
-        Some((label, self.state.lock().learned?.ticket))
+    /// Whether it may be kept for others in a directory of which `directory` is known; if it is not the directory's as it is now, it is
+    /// torn.
+    pub(super) fn is_to_be_kept(&self, directory: &AttributeState) -> bool {
+        let state = &mut *self.state.lock();
+        let is_intact = self.is_whole() && !state.is_evicted && !state.is_broken;
+        is_intact && state.pass.as_mut().is_some_and(|pass| pass.keep(directory))
     }
 
     /// What the directory was like before the last names were asked for.

@@ -38,6 +38,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::Inode,
 };
+pub(crate) use filling::Filled;
 pub(crate) use memory::ListingMemory;
 use pass::Pass;
 pub(crate) use patch::{OwnChange, Says};

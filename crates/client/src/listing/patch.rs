@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use curt_policy::NameLabel;
+use curt_policy::{NameLabel, complete, names::Learned};
 use hashbrown::HashTable;
 
 use super::{
@@ -28,14 +28,16 @@ const OWN_COOKIE: u64 = u64::MAX - OWN_MAX as u64;
 /// What a change of ours came to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OwnChange<'a> {
+    /// It was made, and this is known of the name since; of what it leads to, number and kind.
+    Made(&'a [u8], Learned, Option<(u64, Kind)>),
     /// Nothing changed.
-    None,
-    /// The name is missing.
-    Gone(&'a [u8], NameLabel),
-    /// Nothing changed, since the name is there.
-    Exists(&'a [u8]),
-    /// It leads to this.
-    There(&'a [u8], NameLabel, u64, Kind),
+    Refused {
+        name: &'a [u8],
+        /// Since the name is there.
+        exists: bool,
+        /// Nor did anybody else change the directory ([`curt_policy::Absorbed::stands`]).
+        stands: bool,
+    },
 }
 
 /// What a listing says of a name.
@@ -47,34 +49,30 @@ pub(crate) enum Says {
     Lacks,
 }
 
-impl<'a> OwnChange<'a> {
-    /// `name` was removed.
-    pub(crate) fn gone(name: &'a [u8], label: NameLabel) -> Self {
-        Self::Gone(name, label)
-    }
-
-    /// `name` leads to the object of this number and kind.
-    pub(crate) fn there(name: &'a [u8], label: NameLabel, fileid: u64, kind: Kind) -> Self {
-        Self::There(name, label, fileid, kind)
-    }
-}
-
 impl Sequence {
     /// Enters a change; false if it cannot be, and the listing is of no use any more.
     pub(crate) fn take_change(&self, change: &OwnChange<'_>) -> bool {
-        let own = self.label().map(|own| own.epoch);
-        let is_same = |label: &NameLabel| own == Some(label.epoch);
-        match change {
-            OwnChange::None => true,
-            OwnChange::Exists(name) => self.says(name) == Says::Has,
-            OwnChange::Gone(name, label) => is_same(label) && self.remove_name(name),
-            OwnChange::There(name, label, fileid, kind) => {
-                // What was replaced is another object.
-                is_same(label) && {
-                    self.remove_name(name);
-                    self.add_name(name, *fileid, *kind)
-                }
+        match *change {
+            OwnChange::Refused { name, exists, stands } => {
+                let is_listed = exists && self.says(name) == Says::Has;
+                complete::survives_refusal(exists, is_listed, stands)
             }
+            OwnChange::Made(name, learned, leads_to) => {
+                let survives = self
+                    .label()
+                    .is_some_and(|label| complete::survives(label, learned));
+                survives && self.enter_name(name, leads_to)
+            }
+        }
+    }
+
+    /// `name` leads to this from now on, or is missing.
+    fn enter_name(&self, name: &[u8], leads_to: Option<(u64, Kind)>) -> bool {
+        let was_there = self.remove_name(name);
+        match leads_to {
+            // What was replaced is another object.
+            Some((fileid, kind)) => self.add_name(name, fileid, kind),
+            None => was_there,
         }
     }
 
@@ -152,6 +150,7 @@ impl Sequence {
     pub(super) fn lacks(&self, name: &[u8]) -> Option<NameLabel> {
         let mut state = self.state.lock();
         let label = self.complete_label_in(&state)?;
+        state.answered_at = self.memory().next_use();
         (self.says_in(&mut state, name) == Says::Lacks).then_some(label)
     }
 
@@ -264,6 +263,22 @@ mod tests {
             assert!(!sequence.learn(learned));
         }
         sequence
+    }
+
+    #[test]
+    fn a_listing_that_answers_for_a_missing_name_is_in_use_as_a_whole() {
+        let sequence = listing(&["a", "b", "c", "d"]);
+        let memory = Arc::clone(sequence.memory());
+        let before = memory.next_use();
+        assert!(sequence.lacks(b"e").is_some());
+        for place in 0..2 {
+            let since = sequence.evict(place, before).unwrap_err();
+            assert!(since > before, "{place}");
+        }
+        assert!(sequence.lacks(b"e").is_some());
+        let later = memory.next_use();
+        assert!(matches!(sequence.evict(0, later), Ok(Some(_))), "not used since");
+        assert_eq!(sequence.lacks(b"e"), None);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::{client::Client, inode::Inode, names::Kept, plan::ListedName};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
     Nothing,
+    /// Names that were not known, each by itself when it is used.
+    New,
     /// Objects in use whose attributes had expired.
     Expired,
 }
@@ -41,7 +43,7 @@ impl Client {
             count,
         };
         // Attributes are those of a handle, and good whatever becomes of its name; only refreshing is after them.
-        if reply.label.is_none() && count == Count::Nothing {
+        if reply.label.is_none() && count != Count::Expired {
             return 0;
         }
         let (mut primed, mut expired) = (0, 0);
@@ -51,7 +53,7 @@ impl Client {
             };
             expired += u32::from(was_expired);
             if let Some(label) = reply.label {
-                primed += u64::from(self.prime_name(directory, listed, &child, label));
+                primed += u64::from(self.prime_name(&reply, listed, &child, label));
             }
         }
         self.core.counters.add(ClientCounter::NamesPrimed, primed);
@@ -81,11 +83,12 @@ impl Client {
     /// Keeps that a name leads to `child`; false if the same reply says that it leads elsewhere, too: LOOKUP will tell.
     fn prime_name(
         &self,
-        directory: &Arc<Inode>,
+        reply: &Reply<'_>,
         listed: &ListedName,
         child: &Arc<Inode>,
         label: NameLabel,
     ) -> bool {
+        let directory = reply.directory;
         let former = self
             .keep_name(directory, &listed.name, Some(child), Said::Positive(label))
             .1;
@@ -98,6 +101,10 @@ impl Client {
             let dropped = self.forget_name(directory, &listed.name);
             drop(dropped);
             return false;
+        }
+        let was_known = former.is_some_and(|kept| kept.label.epoch == label.epoch);
+        if reply.count == Count::New && !was_known {
+            child.came_unasked();
         }
         true
     }

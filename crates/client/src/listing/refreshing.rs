@@ -100,12 +100,12 @@ impl Client {
         }
     }
 
-    fn send_refresh(&self, asked: &Asked, home: &Arc<Inode>, bytes: u32) -> Result<bool, Errno> {
+    fn send_refresh(&self, asked: &Asked, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno> {
         let requester = self.requester(asked, home);
         let sequence = Sequence::new(&self.listing_memory, ServerPlace::default());
         let bytes = bytes.min(self.reply_max());
         let Departing::Go(ahead, gap, size) = sequence.depart(|_, _| bytes) else {
-            return Ok(false);
+            return Ok(());
         };
         let _underway = Underway {
             sequence: &sequence,
@@ -114,7 +114,7 @@ impl Client {
         let _why = scope::because(Cause::FillAgain);
         self.count(ClientCounter::DirFillRevalidation);
         match self.fetch_patiently(&requester, asked, (gap, size), ListingDecision::Plus) {
-            Ok(fetched) => Ok(self.keep_refresh(&requester, &sequence, &fetched)),
+            Ok(fetched) => self.keep_refresh(&requester, &sequence, &fetched),
             Err(
                 NotFetched::Refused(..)
                 | NotFetched::Stuck
@@ -123,17 +123,16 @@ impl Client {
                 // The object's own request will say what is wrong, if anything is.
                 home.facts().kept.directory().fill.refreshed(Some(0));
                 self.count(ClientCounter::DirFillWasted);
-                Ok(false)
             }
-            Err(NotFetched::Failed(error)) => Err(errno::of_call(error)),
+            Err(NotFetched::Failed(error)) => return Err(errno::of_call(error)),
         }
+        Ok(())
     }
 
-    fn keep_refresh(&self, requester: &Requester, sequence: &Arc<Sequence>, fetched: &Fetched) -> bool {
+    fn keep_refresh(&self, requester: &Requester, sequence: &Arc<Sequence>, fetched: &Fetched) {
         let home = &requester.inode;
         let expired = self.prime(home, fetched, Count::Expired);
-        let is_kept = self.enter(requester, sequence, fetched).is_ok();
-        if is_kept {
+        if self.enter(requester, sequence, fetched).is_ok() {
             self.note_completeness(home, sequence);
         }
         let mut facts = home.facts();
@@ -147,6 +146,5 @@ impl Client {
             entries: count,
             eof: fetched.page.end
         });
-        is_kept
     }
 }

@@ -86,6 +86,8 @@ pub(super) struct State {
     pub(super) is_broken: bool,
     pub(super) is_evicted: bool,
     pub(super) learned: Option<Learned>,
+    /// When it was last used to say that a name is missing, which all of its names are needed for.
+    pub(super) answered_at: u64,
     /// What the replies prove of all the names together.
     pub(super) pass: Option<Pass>,
     /// A request for what follows.
@@ -358,8 +360,9 @@ impl Sequence {
         let Some(chunk) = state.places.get(place).and_then(|place| place.chunk.clone()) else {
             return Ok(None);
         };
-        if chunk.used_at() > used_at || is_pinned {
-            return Err(chunk.used_at());
+        let last_used_at = chunk.used_at().max(state.answered_at);
+        if last_used_at > used_at || is_pinned {
+            return Err(last_used_at);
         }
         self.forget_cookies(&mut state, place, &chunk);
         state.names = None;

@@ -158,12 +158,14 @@ impl Client {
         (number, learned): (u64, Learned),
     ) {
         let attributes = child.and_then(|child| child.attributes());
-        let change = match (learned, attributes) {
-            (Learned::Negative(label), _) => Some(OwnChange::gone(name, label)),
-            (Learned::Positive(label), Some(attributes)) => {
-                Some(OwnChange::there(name, label, attributes.fileid, attributes.kind))
+        let leads_to = attributes.map(|attributes| (attributes.fileid, attributes.kind));
+        let change = match learned {
+            // It leads nobody knows where.
+            Learned::Positive(_) if leads_to.is_none() => None,
+            Learned::Positive(_) => Some(OwnChange::Made(name, learned, leads_to)),
+            Learned::Negative(_) | Learned::Drop | Learned::Leave => {
+                Some(OwnChange::Made(name, learned, None))
             }
-            (Learned::Positive(_) | Learned::Drop | Learned::Leave, _) => None,
         };
         directory.facts().kept.directory().list_change(number, change);
     }
@@ -176,19 +178,17 @@ impl Client {
         status: Status,
         ended: Ended,
     ) -> Errno {
-        // Nothing came of it, if nobody else came between either. EEXIST proves that the name is there: what was kept of it is
-        // forgotten by now, and a listing without it is none of all names.
-        let change = if status == Status::Exist {
-            OwnChange::Exists(name)
-        } else {
-            OwnChange::None
+        // What was kept of the name is forgotten by now.
+        let change = OwnChange::Refused {
+            name,
+            exists: status == Status::Exist,
+            stands: ended.absorbed.stands,
         };
-        let change = ended.absorbed.stands.then_some(change);
         directory
             .facts()
             .kept
             .directory()
-            .list_change(ended.number, change);
+            .list_change(ended.number, Some(change));
         self.note_refusal(asked, directory, status, Rights::MODIFY, ended.sent_at);
         self.refused(directory, status)
     }

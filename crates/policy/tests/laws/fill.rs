@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use curt_policy::{
     AttributeState, CacheOptions, FillMode, Interval, LookupCache, Moment, Mutation, PlusMode, Report,
-    complete::{Pass, PassState, may_be_hidden, survives, survives_refusal},
+    complete::{Pass, may_be_hidden, survives, survives_refusal, told},
     fill::{
-        Extent, FillDecision, FillView, MISSES_MIN, Record, Revalidation, RevalidationView, Worth, decide,
-        decide_revalidation,
+        Extent, FillDecision, FillView, MISSES_MIN, MOUNT_MISSES, Mount, RETRIES, Record, Revalidation,
+        RevalidationView, decide, decide_revalidation,
     },
     listing::{PLUS_SIZE_MAX, SIZE_MIN},
     names::Learned,
@@ -34,13 +34,13 @@ fn view(record: Record, size: u64) -> FillView {
     FillView {
         record,
         parent: None,
-        mount: Worth::default(),
+        mount: Mount::default(),
         size: Some(size),
         round_trip: LAN,
     }
 }
 
-fn fills(view: &FillView) -> bool {
+fn fills_now(view: &FillView) -> bool {
     decide(view, &CacheOptions::default()) != FillDecision::Lookup
 }
 
@@ -48,7 +48,7 @@ fn fills(view: &FillView) -> bool {
 fn misses_until(view: &FillView) -> Option<u32> {
     let mut view = *view;
     for misses in 0..MISSES_MIN * 1000 {
-        if fills(&view) {
+        if fills_now(&view) {
             return Some(misses);
         }
         view.record.missed();
@@ -111,14 +111,14 @@ fn one_name_of_a_directory_is_always_asked_for_by_itself_where_nothing_is_known(
                 round_trip,
                 ..view(missed(1), size)
             };
-            assert!(!fills(&view), "{size} {round_trip:?}");
+            assert!(!fills_now(&view), "{size} {round_trip:?}");
         }
     }
     let unknown = FillView {
         size: None,
         ..view(missed(MISSES_MIN), 0)
     };
-    assert!(fills(&unknown));
+    assert!(fills_now(&unknown));
 }
 
 #[test]
@@ -191,21 +191,42 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
         needed.push(misses);
         (0..misses).for_each(|_| record.missed());
     }
-    assert_eq!(needed, [2, 4, 8, 16, 32]);
+    assert_eq!(
+        needed,
+        [12, 24, 48, 96, 192],
+        "2,000 bytes are a fiftieth of 12 requests of 8 KiB"
+    );
     record.spared();
     record.filled((10, 2000), false, true, true);
-    assert_eq!(misses_until(&view(record, 240)), Some(2), "one was of use");
+    assert_eq!(misses_until(&view(record, 240)), Some(12), "one was of use");
+    record.spared();
+    assert_eq!(misses_until(&view(record, 240)), Some(1), "so is the last one");
     for _ in 0..100 {
         record.failed();
     }
     assert_eq!(misses_until(&view(record, 240)), None, "and it never overflows");
 }
 
+/// Each fill brings the name that it was sent for, and is of no use beyond that.
+#[test]
+fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
+    let mut record = Record::default();
+    let mut fills = 0;
+    for _ in 0..1000 {
+        record.missed();
+        if decide(&view(record, 240), &CacheOptions::default()) != FillDecision::Lookup {
+            record.filled((10, 2000), false, true, true);
+            fills += 1;
+        }
+    }
+    assert_eq!(fills, 7, "after 2, 12, 24, 48, … 384 misses");
+}
+
 #[test]
 fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     let parent = |fills: u32, names: u32, spared: u32| {
         let mut parent = Record::default();
-        (0..fills).for_each(|_| parent.filled_below(names));
+        (0..fills).for_each(|_| parent.filled_below(names, true));
         (0..spared).for_each(|_| parent.spared_below());
         Some(parent)
     };
@@ -217,8 +238,8 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
         .unwrap()
     };
     assert_eq!(needed(parent(1, 10, 9)), 2, "one says nothing");
-    assert_eq!(needed(parent(4, 10, 36)), 1);
-    assert_eq!(needed(parent(4, 40, 30)), 2, "few names were wanted");
+    assert_eq!(needed(parent(4, 10, 32)), 1);
+    assert_eq!(needed(parent(4, 40, 26)), 2, "few names were wanted");
     assert_eq!(needed(parent(4, 200, 0)), 8, "none was");
     // The parent's own names being wanted says nothing of those of its directories.
     let mut own = Record::default();
@@ -227,27 +248,98 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     assert_eq!(needed(Some(own)), 2);
 }
 
+/// Names are asked for in directories that nobody knows, each of which `misses` times, on a mount where fills are worth nothing;
+/// how many are sent. `holds_it`: whether each brings at least the name that it was sent for.
+fn fills_for_nothing(mount: &mut Mount, directories: u32, misses: u32, holds_it: bool) -> u32 {
+    let mut fills = 0;
+    for _ in 0..directories {
+        let mut record = Record::default();
+        for _ in 0..misses {
+            record.missed();
+            mount.missed();
+            let view = FillView {
+                mount: *mount,
+                ..view(record, 240)
+            };
+            if fills_now(&view) {
+                record.filled((10, 2000), false, true, holds_it);
+                mount.filled(10, holds_it);
+                fills += 1;
+            }
+        }
+    }
+    fills
+}
+
 #[test]
-fn a_mount_on_which_fills_are_for_nothing_gives_them_up_and_learns_anew() {
-    let mut mount = Worth::default();
+fn a_mount_where_fills_are_for_nothing_gives_them_up() {
+    for holds_it in [false, true] {
+        let mut mount = Mount::default();
+        assert_eq!(fills_for_nothing(&mut mount, 100, 3, holds_it), 8);
+        // From then on hardly one of a thousand requests may be lost.
+        let misses = 100 * MOUNT_MISSES;
+        let fills = fills_for_nothing(&mut mount, misses / 4, 4, holds_it);
+        assert!(
+            (50 * RETRIES..=100 * RETRIES).contains(&fills),
+            "{fills} in {misses}"
+        );
+        assert!(fills * 250 <= misses, "{fills} in {misses}");
+    }
+}
+
+#[test]
+fn a_mount_that_gave_fills_up_learns_anew() {
+    let mut mount = Mount::default();
+    assert_eq!(fills_for_nothing(&mut mount, 100, 2, true), 8);
     let needed = |mount| {
+        let record = Record::default();
         misses_until(&FillView {
             mount,
-            ..view(Record::default(), 240)
+            ..view(record, 240)
         })
-        .unwrap()
     };
-    for _ in 0..7 {
-        mount.filled(200);
-        assert_eq!(needed(mount), 2);
-    }
-    mount.filled(200);
-    assert_eq!(needed(mount), 8);
-    for _ in 0..20 {
-        mount.filled(10);
+    assert_eq!(needed(mount), None);
+    // What came before is used after all.
+    let mut used = mount;
+    (0..8).for_each(|_| used.spared());
+    assert_eq!(needed(used), Some(2));
+    // Or one that was tried again.
+    (0..MOUNT_MISSES).for_each(|_| mount.missed());
+    assert_eq!(needed(mount), Some(2));
+    for _ in 0..4 {
+        mount.filled(10, true);
         (0..9).for_each(|_| mount.spared());
     }
-    assert_eq!(needed(mount), 2);
+    for _ in 0..100 {
+        mount.filled(10, true);
+        (0..9).for_each(|_| mount.spared());
+        assert_eq!(needed(mount), Some(2));
+    }
+}
+
+#[test]
+fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
+    let mut mount = Mount::default();
+    fills_for_nothing(&mut mount, 100, 2, false);
+    let mut record = Record::default();
+    record.filled((10, 2000), false, true, true);
+    (0..9).for_each(|_| record.spared());
+    let own = FillView {
+        mount,
+        ..view(record, 240)
+    };
+    assert_eq!(misses_until(&own), Some(1));
+    let mut parent = Record::default();
+    for _ in 0..4 {
+        parent.filled_below(10, true);
+        (0..9).for_each(|_| parent.spared_below());
+    }
+    let beside = FillView {
+        mount,
+        parent: Some(parent),
+        ..view(Record::default(), 240)
+    };
+    assert_eq!(misses_until(&beside), Some(1));
 }
 
 #[test]
@@ -334,7 +426,6 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
     let cases = for_each_case(|cases| {
         let mut directory = AttributeState::unknown();
         let mut pass = Pass::begin(directory.ticket());
-        let mut label = None;
         let mut is_one = true;
         let mut changed = 100;
         for reply in 0..3_u64 {
@@ -345,16 +436,18 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
                 changed += 1;
                 is_one &= !tells;
             }
+            let ticket = directory.ticket();
             if ours {
                 directory.begin_mutation();
-                is_one = false;
             }
-            let adopted = tells
-                && directory
-                    .absorb(report(changed, 10 + 10 * reply), &options)
-                    .adopted;
-            is_one &= adopted;
-            let state = pass.absorb(&directory, adopted, at(10 + 10 * reply), reply == 2);
+            let sent_at = 10 + 10 * reply;
+            let adopted = tells && directory.absorb(report(changed, sent_at), &options).adopted;
+            let label = told(ticket, &directory, adopted, at(sent_at));
+            assert_eq!(label.is_some(), adopted && !ours);
+            is_one &= adopted && !ours;
+            assert_eq!(pass.add(label, reply == 2), is_one);
+            assert_eq!(pass.label().is_some(), is_one);
+            assert_eq!(pass.complete().is_some(), is_one && reply == 2);
             if ours {
                 let _ = directory.absorb_mutation(
                     Mutation {
@@ -366,37 +459,56 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
                     &options,
                 );
             }
-            match state {
-                PassState::Complete(found) => {
-                    assert!(is_one && reply == 2);
-                    assert_eq!(found.sent_at, at(10), "the first request's date");
-                    assert_eq!(Some(found.epoch), directory.contents());
-                    label = Some(found);
-                    complete += 1;
-                }
-                PassState::Open => assert!(is_one && reply < 2),
-                PassState::Torn => {
-                    assert!(!is_one);
-                    torn += u32::from(reply == 2);
-                }
-            }
         }
-        assert_eq!(label.is_some(), is_one);
+        if let Some(label) = pass.complete() {
+            assert_eq!(label.sent_at, at(10), "the first request's date");
+            assert_eq!(Some(label.epoch), directory.contents());
+            assert!(pass.keep(&directory));
+            complete += 1;
+        } else {
+            assert!(!pass.keep(&directory));
+            torn += 1;
+        }
+        assert!(!pass.add(pass.label(), true), "nothing follows the end");
         pass.tear();
-        assert_eq!(pass.label(), None);
+        assert_eq!((pass.label(), pass.complete()), (None, None));
     });
     assert_eq!((cases, complete, torn), (512, 2, 510));
+}
+
+#[test]
+fn a_pass_that_a_change_of_ours_met_or_that_is_of_a_former_state_is_not_kept() {
+    let options = CacheOptions::default();
+    let one_reply = |directory: &mut AttributeState| {
+        let ticket = directory.ticket();
+        let adopted = directory.absorb(report(100, 10), &options).adopted;
+        let mut pass = Pass::begin(ticket);
+        assert!(pass.add(told(ticket, directory, adopted, at(10)), true));
+        pass
+    };
+    let mut directory = AttributeState::unknown();
+    let mut pass = one_reply(&mut directory);
+    assert!(pass.keep(&directory));
+    directory.begin_mutation();
+    assert!(!pass.keep(&directory), "one is on its way");
+    assert_eq!(pass.complete(), None, "and it stays so");
+
+    let mut directory = AttributeState::unknown();
+    let mut pass = one_reply(&mut directory);
+    let _ = directory.absorb(report(101, 20), &options);
+    assert!(!pass.keep(&directory), "it has changed since");
+    assert_eq!(pass.complete(), None);
 }
 
 #[test]
 fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
     let options = CacheOptions::default();
     let mut directory = AttributeState::unknown();
-    let mut pass = Pass::begin(directory.ticket());
+    let ticket = directory.ticket();
     let adopted = directory.absorb(report(100, 10), &options).adopted;
-    let PassState::Complete(label) = pass.absorb(&directory, adopted, at(10), true) else {
-        panic!("one reply, one state")
-    };
+    let mut pass = Pass::begin(ticket);
+    assert!(pass.add(told(ticket, &directory, adopted, at(10)), true));
+    let label = pass.complete().expect("one reply, one state");
     let later = curt_policy::NameLabel {
         sent_at: at(20),
         ..label
@@ -410,9 +522,13 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
     assert!(!survives(label, Learned::Positive(other)));
     assert!(!survives(label, Learned::Drop));
     assert!(!survives(label, Learned::Leave));
-    assert!(survives_refusal(false, true));
-    assert!(!survives_refusal(true, true), "EEXIST proves a name");
-    assert!(!survives_refusal(false, false));
+    for is_listed in [false, true] {
+        assert!(survives_refusal(false, is_listed, true));
+        assert!(!survives_refusal(false, is_listed, false));
+        assert!(!survives_refusal(true, is_listed, false));
+    }
+    assert!(!survives_refusal(true, false, true), "EEXIST proves a name");
+    assert!(survives_refusal(true, true, true), "that was known");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use curt_policy::{
     Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameIntent, NameLabel, NameView, Report, Stamp,
-    complete::{Pass, PassState, survives, survives_refusal},
+    complete::{Pass, survives, survives_refusal, told},
     names::{self, Entry, Found, Learned, Solidity, Wanted},
 };
 
@@ -231,24 +231,25 @@ impl Directories {
         (reply, adopted, sent_at): (Reply, bool, Moment),
     ) -> Option<String> {
         let own = &mut state.clients[at.0];
-        let (is_last, told) = match self.bounds.replies {
+        let (is_last, names_told) = match self.bounds.replies {
             1 => (true, EARLY..NAMES),
             _ => (first == LATE, first..first + 1),
         };
-        let learned = names::learn(Found::Object, call.ticket, &own.directory, adopted, sent_at);
+        let label = told(call.ticket, &own.directory, adopted, sent_at);
         let (mut pass, mut seen) = call
             .pass
             .unwrap_or_else(|| (Pass::begin(call.ticket), [None; NAMES]));
-        for name in told {
+        for name in names_told {
             seen[name] = reply.is[name];
-            if let (Some(_), Learned::Positive(_)) = (reply.is[name], learned) {
-                own.names[name].keep(reply.is[name], learned);
+            if let (Some(_), Some(label)) = (reply.is[name], label) {
+                own.names[name].keep(reply.is[name], Learned::Positive(label));
             }
         }
         if is_last && matches!(self.planted, Planted::TornCounts | Planted::OwnChangesIgnored) {
             pass = Pass::begin(own.directory.ticket());
         }
-        let came_to = pass.absorb(&own.directory, adopted, sent_at, is_last);
+        pass.add(label, is_last);
+        pass.keep(&own.directory);
         if !is_last {
             own.threads[at.1] = Thread::Paused(Call {
                 request: Request::List(first + 1),
@@ -257,7 +258,7 @@ impl Directories {
             });
             return None;
         }
-        self.complete(own, came_to, seen, sent_at);
+        self.complete(own, pass.complete(), seen, sent_at);
         if !call.wants {
             return None;
         }
@@ -265,8 +266,8 @@ impl Directories {
         self.judge(state, at, &call, seen[call.name])
     }
 
-    fn complete(&self, own: &mut Client, came_to: PassState, seen: Listed, sent_at: Moment) {
-        let PassState::Complete(mut label) = came_to else {
+    fn complete(&self, own: &mut Client, label: Option<NameLabel>, seen: Listed, sent_at: Moment) {
+        let Some(mut label) = label else {
             return;
         };
         if self.planted == Planted::DatedByTheLastRequest {
@@ -324,10 +325,11 @@ impl Directories {
             kept.entry = None;
             if reply.was == reply.is {
                 let exists = call.request == Request::Create;
-                let survives = survives_refusal(exists, absorbed.stands);
-                own.complete = own
-                    .complete
-                    .filter(|_| survives || self.planted == Planted::ExistsIgnored);
+                own.complete = own.complete.filter(|complete| {
+                    let is_listed = complete.is_listed[name];
+                    survives_refusal(exists, is_listed, absorbed.stands)
+                        || self.planted == Planted::ExistsIgnored
+                });
                 continue;
             }
             let object = reply.is[name];
