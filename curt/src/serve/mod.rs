@@ -78,7 +78,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let speaker = control::Speaker::new(&service, &counters, state.and_then(Result::ok));
     let _control = control::listen(speaker.clone());
     let _metrics = metrics::serve(arguments, speaker.clone())?;
-    let _ring = curt_mount::control::keep_ring(control::origin(&service), arguments.ring);
+    let ring = curt_mount::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
     let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
@@ -92,11 +92,16 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     announce(&summary, open_to_all.as_deref(), &listeners);
     systemd::ready(&summary);
     liveness::watch(listeners.nfs[0], counters, stops).context("cannot watch over the server")?;
-    serving.wait()?;
-    if let Some(registration) = registration {
+    let served = serving.wait();
+    if let Some(registration) = registration.filter(|_| served.is_ok()) {
         registration.withdraw();
     }
-    let durable = service.sync_all();
+    let durable = served.is_ok() && service.sync_all();
+    if !durable && let Some(ring) = ring {
+        // What led to this nobody has asked for.
+        ring.keep();
+    }
+    served?;
     tracing::info!("stopped");
     Ok(durable)
 }

@@ -101,7 +101,7 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
     let metrics = plan.settings.figures.metrics.as_ref();
     let metrics = metrics.map(listen_for_figures).transpose()?;
     // Dropped last: what happens at the end is kept, too.
-    let _ring = control::keep_ring(
+    let ring = control::keep_ring(
         running::origin(&plan.source.text(), &target),
         plan.settings.figures.ring,
     );
@@ -135,7 +135,13 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
         name: target.as_os_str().as_bytes()
     });
     progress(Progress::Live);
-    live.until_end(&mounted)
+    let ended = live.until_end(&mounted);
+    if ended.is_err()
+        && let Some(ring) = ring
+    {
+        ring.keep();
+    }
+    ended
 }
 
 /// Tells what is mounted, and with which options.

@@ -134,7 +134,8 @@ Each event is seen in three ways:
 * live, or recorded, by `curt trace MOUNT` or `curt trace --server PID` (see `curt trace --help`);
 * as a probe (USDT) of the provider `curt` in the program's file: `bpftrace -p PID -e 'usdt:/usr/local/bin/curt:curt:nfs_lookup_exit { printf(\"%s %d\\n\", str(arg1), arg3); }'`.
   The arguments are the fields in their order, each of 64 bits; a text is the address of its bytes, which end with a zero. `readelf -n` lists the probes;
-* in the ring, a file that a process leaves behind when it is killed or fails: `curt trace report` lists those that are left.
+* in the ring, a file that a process leaves behind when it is killed or fails, and a copy of it when a thread panics: `curt trace report` lists those
+  that are left. A process that ends as it was asked to leaves none, and neither does one that could not begin.
 
 ";
 

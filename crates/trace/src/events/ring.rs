@@ -2,16 +2,21 @@
 //!
 //! Words of 64 bits, little-endian: [`MAGIC`], format, lanes, words of each lane, where the lanes begin, and what a
 //! [recording](super::recording) begins with: the length of the description and the description; then the lanes, of
-//! which each has a head of [`CONTROL_WORDS`]. The file is mapped: writing an event to it is writing to memory. A process that ends well
-//! takes its ring away; of those that did not, the last [`LEFT_MAX`] are kept.
+//! which each has a head of [`CONTROL_WORDS`]. The file is mapped: writing an event to it is writing to memory.
+//!
+//! A process that ends as it was asked to takes its ring away, and so does one that never came to do its work, for it says itself why.
+//! Any other end leaves it: a signal that kills, a panic of the main thread, and what [`Ring::keep`] is called for. A thread that panics
+//! while the process goes on leaves a copy, made at that moment, since the ring goes on, too; the first of a process is kept. Of what
+//! was left, the last [`LEFT_MAX`] stay.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use thiserror::Error;
@@ -20,6 +25,7 @@ use super::event::{Event, Frequency};
 use super::lane::{Buffer, CONTROL_WORDS, HEAD, LANES, LOST, Policy, TAIL, words_needed};
 use super::record::{self, HEADER_WORDS, RECORD_WORDS_MAX};
 use super::recording::{Head, Item, Origin, Record, RecordingError, decode};
+use super::short::Short;
 use super::sinks;
 
 /// The first word of a ring.
@@ -107,12 +113,24 @@ impl FromStr for RingLevel {
     }
 }
 
-/// This process's ring. Dropped, its file goes; in a panic it stays.
+/// What the name of a copy has behind the process's number.
+const PANIC: &str = "-panic";
+
+/// This process's ring. Dropped, its file goes, unless that is in a panic.
 #[derive(Debug)]
 pub struct Ring {
     path: PathBuf,
     /// Locked as long as the process lives, so that others can tell.
     _file: File,
+    copy: Arc<Copy>,
+}
+
+/// Where the ring is copied to when a thread panics.
+#[derive(Debug)]
+struct Copy {
+    path: PathBuf,
+    /// Opened beforehand, for whoever panics may not be allowed to make files; nothing once it is written.
+    file: Mutex<Option<File>>,
 }
 
 impl Ring {
@@ -123,18 +141,27 @@ impl Ring {
     /// The file cannot be made, or the process has a ring.
     pub fn create(directory: &Path, origin: Origin) -> io::Result<Self> {
         let path = directory.join(format!("{}.{ENDING}", origin.pid));
+        let copy = directory.join(format!("{}{PANIC}.{ENDING}", origin.pid));
         take_away_old(directory, &path);
-        put_aside(&path)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(&path)?;
-        let ring = Self { path, _file: file };
-        // Whoever looks which rings are left holds it for a moment at most.
-        flock(&ring._file, FlockOperation::LockExclusive)?;
-        ring.lay_out(&Head::new(origin))?;
+        let ring = Self {
+            _file: make(&path)?,
+            path,
+            copy: Arc::new(Copy {
+                file: Mutex::new(Some(make(&copy)?)),
+                path: copy,
+            }),
+        };
+        let memory = ring.lay_out(&Head::new(origin))?;
+        ring.copy_when_somebody_panics(memory);
         Ok(ring)
+    }
+
+    /// The process ends otherwise than it was asked to: what led to it stays.
+    pub fn keep(self) {
+        sinks::keep_in_ring(&[]);
+        self.copy.remove_unused();
+        // Not its end: that would take the file away.
+        std::mem::forget(self);
     }
 
     /// Where it is.
@@ -143,7 +170,7 @@ impl Ring {
         &self.path
     }
 
-    fn lay_out(&self, head: &Head) -> io::Result<()> {
+    fn lay_out(&self, head: &Head) -> io::Result<&'static [AtomicU64]> {
         let description = head.words()?;
         let start = (HEAD_AT + description.len()).next_multiple_of(PAGE_WORDS);
         let words = start + words_needed(LANE_WORDS);
@@ -161,7 +188,7 @@ impl Ring {
         }
         let lanes: &'static [AtomicU64] = &memory[start..];
         if sinks::set_ring(Buffer::new(lanes, LANE_WORDS, Policy::Overwrite)) {
-            Ok(())
+            Ok(memory)
         } else {
             Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -171,17 +198,71 @@ impl Ring {
     }
 }
 
+impl Ring {
+    /// From now on the first thread that panics leaves a copy, with the place as its last event.
+    fn copy_when_somebody_panics(&self, memory: &'static [AtomicU64]) {
+        let (copy, before) = (Arc::clone(&self.copy), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            let place = panic.location().map(Short::of);
+            crate::probe!(CurtPanicked {
+                reason: place.as_ref().map_or(&b"nobody knows where"[..], Short::bytes)
+            });
+            copy.write(memory);
+        }));
+    }
+}
+
+impl Copy {
+    /// Writes what is in the ring, unless that was done before. Needs no right and no system call but those of writing.
+    fn write(&self, memory: &[AtomicU64]) {
+        let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut file) = kept.take() else { return };
+        let words = memory
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let bytes: Vec<u8> = words.collect();
+        // There is nobody to be told; its end is missing if there is no room. Closed, it is nobody's any more.
+        let _ = file.write_all(&bytes);
+    }
+
+    /// Takes the file away if nothing was written to it.
+    fn remove_unused(&self) {
+        let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.take().is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
         sinks::keep_in_ring(&[]);
-        if !std::thread::panicking() {
+        self.copy.remove_unused();
+        if std::thread::panicking() {
+            // The ring itself says all that the copy does.
+            let _ = fs::remove_file(&self.copy.path);
+        } else {
             // Nobody wants to know what led to a good end.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The rings in `directory` whose processes did not end well, the newest first.
+/// Makes a file that is this process's for as long as it is open.
+fn make(path: &Path) -> io::Result<File> {
+    put_aside(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)?;
+    // Whoever looks which rings are left holds it for a moment at most.
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+/// The rings in `directory` whose processes did not end well, or of which a thread panicked, the newest first.
 ///
 /// # Errors
 /// The directory cannot be read. That it is not there only means that there are none.
@@ -195,7 +276,12 @@ pub fn left(directory: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let path = entry?.path();
         if path.extension().is_some_and(|ending| ending == ENDING) && is_left(&path) {
-            let made = fs::symlink_metadata(&path).map_or((0, 0), |made| (made.mtime(), made.mtime_nsec()));
+            let metadata = fs::symlink_metadata(&path);
+            // A copy that was never made.
+            if metadata.as_ref().is_ok_and(|made| made.len() == 0) {
+                continue;
+            }
+            let made = metadata.map_or((0, 0), |made| (made.mtime(), made.mtime_nsec()));
             rings.push((made, path));
         }
     }
@@ -227,6 +313,22 @@ fn take_away_old(directory: &Path, own: &Path) {
     let others = left.iter().filter(|path| *path != own);
     for path in others.skip(LEFT_MAX - 1) {
         let _ = fs::remove_file(path);
+    }
+    take_away_unused(directory);
+}
+
+/// Takes away what processes that were killed would have copied their rings to.
+fn take_away_unused(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let is_copy = name.ends_with(format!("{PANIC}.{ENDING}").as_bytes());
+        let is_empty = fs::symlink_metadata(&path).is_ok_and(|made| made.is_file() && made.len() == 0);
+        if is_copy && is_empty && is_left(&path) {
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 
@@ -341,6 +443,39 @@ mod tests {
         }
     }
 
+    /// The copies that are left in `directory`.
+    fn copies(directory: &Path) -> Vec<PathBuf> {
+        let mut rings = left(directory).expect("the directory");
+        rings.retain(|path| path.to_string_lossy().ends_with("-panic.ring"));
+        rings
+    }
+
+    /// A thread panics while the process goes on.
+    fn a_panic_leaves_a_copy(directory: &Path, last: &super::super::recording::Datum) {
+        assert!(copies(directory).is_empty(), "none was made");
+        keep_in_ring(&[Event::NfsUmount, Event::CurtPanicked]);
+        for _ in 0..2 {
+            assert!(
+                std::thread::spawn(|| panic!("as the test wants it"))
+                    .join()
+                    .is_err()
+            );
+        }
+        let copies = copies(directory);
+        assert_eq!(copies.len(), 1, "of the first one: {copies:?}");
+        let copied = read(File::open(&copies[0]).expect("the copy")).expect("a ring");
+        let [.., before, panicked] = &copied.records[..] else {
+            panic!("{copied:?}");
+        };
+        assert_eq!(before.values[1], *last);
+        assert_eq!(panicked.event, Event::CurtPanicked.index());
+        let place = format!("{:?}", panicked.values[0]);
+        let bytes = b"crates/trace/src/events/ring.rs"
+            .map(|byte| byte.to_string())
+            .join(", ");
+        assert!(place.contains(&bytes), "{place}");
+    }
+
     #[test]
     fn the_last_events_are_in_the_file_while_the_process_lives_and_old_files_go() {
         let directory = std::env::temp_dir().join(format!("curt-ring-test-{}", std::process::id()));
@@ -350,9 +485,12 @@ mod tests {
         }
         let former = directory.join("4000000.ring");
         fs::write(&former, "of an earlier process of this number").expect("a file");
+        let unused = directory.join("77-panic.ring");
+        fs::write(&unused, "").expect("a file");
         let ring = Ring::create(&directory, origin(4_000_000)).expect("a ring");
         let rings = left(&directory).expect("the directory");
         assert_eq!(rings.len(), LEFT_MAX);
+        assert!(!unused.exists(), "a copy that a killed process never made");
         let mut kept = rings.iter().filter_map(|path| fs::read(path).ok());
         assert!(kept.any(|bytes| bytes.starts_with(b"of an earlier")));
         assert!(Ring::create(&directory, origin(4_000_001)).is_err());
@@ -374,9 +512,11 @@ mod tests {
         let name = super::super::recording::Datum::Text(format!("/mnt/{}", told - 1).into_bytes(), false);
         assert_eq!(last.values[1], name);
         spoil(&bytes);
+        a_panic_leaves_a_copy(&directory, &last.values[1]);
         let path = ring.path().to_owned();
         drop(ring);
         assert!(!path.exists() && !Event::NfsUmount.is_wanted());
+        assert_eq!(copies(&directory).len(), 1, "it stays, however the process ends");
         fs::remove_dir_all(directory).expect("the directory");
     }
 }

@@ -136,6 +136,7 @@ macro_rules! with_events {
             NfsdReaddir "nfsd_readdir" Stable Request Instant { fhandle cookie entries eof plus } "Names of a directory were read.";
             NfsdDrcFound "nfsd_drc_found" Stable Rare Instant { xid procedure peer reason } "A call was executed before: it is answered as then, or not at all.";
             NfsdReload "nfsd_reload" Stable Rare Instant { entries reason } "The exports were read again.";
+            CurtPanicked "curt_panicked" Draft Rare Instant { reason } "A thread has panicked at this place of the source: what it did is given up, and a copy of the ring is made.";
             SvcAccept "svc_xprt_accept" Stable Rare Instant { peer } "A connection is accepted.";
             SvcClose "svc_xprt_close" Stable Rare Instant { peer reason } "A connection is closed.";
         }
