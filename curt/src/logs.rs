@@ -29,7 +29,9 @@ pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
-        .with_ansi(false);
+        .with_ansi(false)
+        // They would be told on standard error, which panics where nobody reads that any more.
+        .log_internal_errors(false);
     let started = match destination {
         Destination::StandardError if journal::is_read_from(io::stderr()) => lines
             .event_format(journal::Lines::new())

@@ -19,8 +19,8 @@ const KINDS: [&str; 5] = ["read", "open", "write", "close", "stat"];
 const DEATH: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(150);
-/// What is known stays known for as long as a test takes.
-const LASTING: &str = "actimeo=600";
+/// What is known stays known for as long as a test takes, and of no name more than was asked for.
+const LASTING: &str = "actimeo=600,dirfill=off";
 
 /// A server that can be stopped.
 enum Server {
@@ -277,6 +277,39 @@ fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
         ensure!(said.matches(" OK\n").count() == outage, "{said}");
     }
     scene.mount.unmount()
+}
+
+#[test]
+fn a_mount_whose_log_nobody_reads_any_more_lives_through_an_outage() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::write(export.join("known"), b"known")?;
+    let mut server = Serve::start(&network, &export, &[])?;
+    let directory = network.make_directory("mount")?;
+    let script = format!(
+        "exec {} mount --foreground {} {} -o {},noac,timeo=5,retrans=1 2> >(true)",
+        program("curt")?.display(),
+        server.source(),
+        directory.display(),
+        server.ports(),
+    );
+    let mut daemon = Running::start("curt mount", network.command("bash").args(["-c", &script]))?;
+    let known = directory.join("known").display().to_string();
+    until("the mount is there", MINUTE, || {
+        let (status, _, _) = process::finish(network.command("cat").arg(&known), MINUTE)?;
+        Ok(status.success().then_some(()))
+    })?;
+    server.process().signal(Signal::STOP)?;
+    let mut waiting = Running::start("cat", network.command("cat").arg(&known))?;
+    // Longer than until the line that says that the server is silent.
+    let mut command = network.command("timeout");
+    let (status, _, _) = process::finish(command.args(["-s", "KILL", "4", "stat", &known]), MINUTE)?;
+    ensure!(!status.success(), "a stopped server answers nothing");
+    server.process().signal(Signal::CONT)?;
+    ensure!(waiting.wait(MINUTE)?.success() && waiting.output() == "known");
+    process::run(network.command("umount").arg(&directory), MINUTE)?;
+    ensure!(daemon.wait(MINUTE)?.success());
+    Ok(())
 }
 
 #[test]

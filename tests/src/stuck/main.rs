@@ -17,7 +17,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 
 const KINDS: [&str; 5] = ["read", "open", "write", "close", "stat"];
 const POLL: Duration = Duration::from_millis(5);
@@ -114,16 +113,7 @@ fn launch(tree: &Path, control: &Path, count: usize) -> Result<()> {
             child
         })
         .collect();
-    let waiting = |child: &Child| waits_in_kernel(child.id());
-    let all_wait = Instant::now() + Duration::from_secs(60);
-    while let Some(at_large) = children.iter().position(|child| !waiting(child)) {
-        ensure!(
-            Instant::now() < all_wait,
-            "{} does not wait",
-            KINDS[at_large % KINDS.len()]
-        );
-        sleep(POLL);
-    }
+    all_wait(&mut children)?;
     println!("stuck");
     let next = either(control);
     if next.ends_with("kill") {
@@ -133,10 +123,31 @@ fn launch(tree: &Path, control: &Path, count: usize) -> Result<()> {
     }
 }
 
+/// Waits until every process waits in the kernel. Who closes at its end may be gone already: after a second of silence it is let
+/// go, and the mount writes for it.
+fn all_wait(children: &mut [Child]) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60);
+    for (number, child) in children.iter_mut().enumerate() {
+        let kind = KINDS[number % KINDS.len()];
+        while !waits_in_kernel(child.id()) {
+            if let Some(status) = child.try_wait()? {
+                ensure!(
+                    kind == "close" && status.success(),
+                    "{kind} did not wait: {status}"
+                );
+                break;
+            }
+            ensure!(Instant::now() < end, "{kind} does not wait");
+            sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
 fn kill(children: &mut [Child]) -> Result<()> {
     let begun = Instant::now();
-    for child in &*children {
-        kill_process(Pid::from_child(child), Signal::KILL)?;
+    for child in &mut *children {
+        child.kill()?;
     }
     let mut left: Vec<usize> = (0..children.len()).collect();
     while !left.is_empty() {

@@ -29,6 +29,8 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// What is worth showing.
     pub(super) said: String,
+    /// The tests that failed, by name. None of them in a failure: the program itself did.
+    pub(super) failures: Vec<String>,
 }
 
 /// Has cargo build the tests that `arguments` select, and gives their programs; none, with a failure, if it cannot.
@@ -70,6 +72,17 @@ impl Binary {
         Ok(names.map(str::to_owned).collect())
     }
 
+    /// One that somebody else made.
+    #[cfg(test)]
+    pub(super) fn at(path: &std::path::Path) -> Self {
+        Self {
+            package: "none".to_owned(),
+            target: "none".to_owned(),
+            path: path.to_owned(),
+            directory: root(),
+        }
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.path);
         command
@@ -85,6 +98,7 @@ impl Binary {
     pub(super) fn run(&self, arguments: &[&str]) -> Result<Outcome> {
         let start = Instant::now();
         let mut said = String::new();
+        let mut failures = Vec::new();
         let mut heard: Option<Sum> = None;
         let (mut reader, writer) = std::io::pipe().context("a pipe")?;
         let mut command = self.command(arguments);
@@ -97,6 +111,7 @@ impl Binary {
             if let Some(results) = cargo::results(&line) {
                 heard = Some(heard.unwrap_or_default().and(results));
             }
+            failures.extend(cargo::failed(&line).map(str::to_owned));
             if !cargo::is_usual(&line) {
                 said.push_str(&line);
                 said.push('\n');
@@ -114,6 +129,7 @@ impl Binary {
             sum,
             took: start.elapsed(),
             said,
+            failures,
         })
     }
 }

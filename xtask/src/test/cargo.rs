@@ -12,13 +12,34 @@ use crate::root;
 pub(super) struct Sum {
     pub(super) passed: u64,
     pub(super) failed: u64,
+    /// Of those that passed, how many did so only when they were run once more.
+    pub(super) unsteady: u64,
 }
 
 impl Sum {
+    /// One check that went well.
+    pub(super) const fn success() -> Self {
+        Self {
+            passed: 1,
+            failed: 0,
+            unsteady: 0,
+        }
+    }
+
+    /// One that did not.
+    pub(super) const fn failure() -> Self {
+        Self {
+            passed: 0,
+            failed: 1,
+            unsteady: 0,
+        }
+    }
+
     pub(super) const fn and(self, other: Self) -> Self {
         Self {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
+            unsteady: self.unsteady + other.unsteady,
         }
     }
 }
@@ -45,6 +66,11 @@ fn passed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... ok")
 }
 
+/// The name of a test that a line says failed.
+pub(super) fn failed(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
 /// The same; every line goes to `hear`.
 pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -60,10 +86,7 @@ pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum>
     for line in BufReader::new(output).lines() {
         let line = line?;
         if let Some(results) = results(&line) {
-            sum = Sum {
-                passed: sum.passed + results.passed,
-                failed: sum.failed + results.failed,
-            };
+            sum = sum.and(results);
         }
         hear(&line);
     }
@@ -88,6 +111,7 @@ pub(super) fn results(line: &str) -> Option<Sum> {
     Some(Sum {
         passed: count(" passed")?,
         failed: count(" failed")?,
+        unsteady: 0,
     })
 }
 
@@ -98,6 +122,8 @@ mod tests {
     #[test]
     fn only_what_went_well_is_usual() {
         assert_eq!(passed("test a::b ... ok"), Some("a::b"));
+        assert_eq!(failed("test a::b ... FAILED"), Some("a::b"));
+        assert_eq!(failed("test a::b ... ok"), None);
         assert!(is_usual("test a::b ... ok") && is_usual("running 3 tests") && is_usual(""));
         for line in [
             "test a::b ... FAILED",
@@ -115,7 +141,8 @@ mod tests {
             results(line),
             Some(Sum {
                 passed: 12,
-                failed: 3
+                failed: 3,
+                unsteady: 0
             })
         );
         assert_eq!(results("test a::b ... ok"), None);

@@ -121,7 +121,7 @@ fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result
     let start = Instant::now();
     let sum = work().unwrap_or_else(|error| {
         println!("{error:#}");
-        Sum { passed: 0, failed: 1 }
+        Sum::failure()
     });
     let took = start.elapsed();
     println!(
@@ -145,24 +145,23 @@ fn report(parts: &[Part]) -> bool {
             sum.passed,
             sum.failed
         );
-        all = Sum {
-            passed: all.passed + sum.passed,
-            failed: all.failed + sum.failed,
-        };
+        all = all.and(*sum);
     }
     println!(
         "{:<16} {:>8.1}\n",
         "all",
         parts.iter().map(|part| part.took).sum::<Duration>().as_secs_f64()
     );
+    if all.unsteady > 0 {
+        println!(
+            "{} of them failed first, and passed when they were run once more by themselves",
+            all.unsteady
+        );
+    }
     println!("{} passed, {} failed", all.passed, all.failed);
     all.failed == 0
 }
 
 fn checked(well: Result<bool>) -> Result<Sum> {
-    Ok(if well? {
-        Sum { passed: 1, failed: 0 }
-    } else {
-        Sum { passed: 0, failed: 1 }
-    })
+    Ok(if well? { Sum::success() } else { Sum::failure() })
 }
