@@ -151,21 +151,7 @@ impl Client {
                     self.count_denied(why);
                     return Err(Errno::ACCESS);
                 }
-                Step::Revalidate => {
-                    self.count(ClientCounter::DirGetattrForName);
-                    let _why = scope::because(Cause::NameCheck);
-                    probe!(NfsLookupRevalidateEnter {
-                        dir: directory.fileid_for(Event::NfsLookupRevalidateEnter),
-                        name
-                    });
-                    let answer = self.revalidate(asked, directory);
-                    probe!(NfsLookupRevalidateExit {
-                        dir: directory.fileid_for(Event::NfsLookupRevalidateExit),
-                        name,
-                        error: errno::told(&answer)
-                    });
-                    answer?;
-                }
+                Step::Revalidate => self.revalidate_for_name(asked, directory, name)?,
                 Step::AskAccess(reason) => {
                     self.ask_access(asked, directory, reason)?;
                     why = Some(reason);
@@ -192,6 +178,23 @@ impl Client {
             }
         }
         Err(Errno::IO)
+    }
+
+    /// Asks about `directory` since a name of it is wanted that was known when its attributes were.
+    fn revalidate_for_name(&self, asked: &Asked, directory: &Arc<Inode>, name: &[u8]) -> Result<(), Errno> {
+        self.count(ClientCounter::DirGetattrForName);
+        let _why = scope::because(Cause::NameCheck);
+        probe!(NfsLookupRevalidateEnter {
+            dir: directory.fileid_for(Event::NfsLookupRevalidateEnter),
+            name
+        });
+        let answer = self.revalidate(asked, directory);
+        probe!(NfsLookupRevalidateExit {
+            dir: directory.fileid_for(Event::NfsLookupRevalidateExit),
+            name,
+            error: errno::told(&answer)
+        });
+        answer.map(drop)
     }
 
     /// Refuses names that no directory can hold.

@@ -1,11 +1,14 @@
 //! Other clients that change a directory before, between, during and after the replies of a pass, and what is asked again then.
 
-use curt_client::{InodeId, OpenFlags};
+use std::time::Duration;
+
+use curt_client::{InodeId, OpenFlags, plan::PathLimits};
+use curt_policy::{CacheOptions, FillMode, RacyGuard};
 
 use crate::{
     server::Lie,
     tree::{ROOT, Tree},
-    world::{World, me},
+    world::{World, me, options},
 };
 
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -95,6 +98,65 @@ fn a_change_after_the_pass_is_seen_when_the_directorys_attributes_are_asked_for(
             let wanted = world.happens(|tree| tree.find(number, name.as_bytes()));
             assert_eq!(world.id(id, name), wanted, "{what}: {name}");
         }
+    }
+}
+
+/// How the client comes to believe that a name is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Asked,
+    NotListed,
+}
+
+/// After how many seconds a name is found that another client made in the tick of a change of our own, after it, where it was believed
+/// to be missing before.
+fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) -> u64 {
+    const TICK: Duration = Duration::from_millis(10);
+    let cache = CacheOptions {
+        fill,
+        racy_guard,
+        ..options()
+    };
+    let world = World::with(Lie::None, cache, PathLimits::default(), one_directory);
+    world.ticks(TICK);
+    let found = world.lookup(world.client.root(), "one").unwrap();
+    let (id, number) = (found.id, found.attributes.fileid);
+    world.list(id).unwrap();
+    if missing == Missing::Asked {
+        assert_eq!(world.id(id, "new"), None);
+    }
+    world.seconds(1);
+    world.ticks(TICK);
+    world.client.mkdir(&me(), id, b"own", 0o755).unwrap();
+    let ours = world.happens(|tree| tree.node(number).changed);
+    world.happens(|tree| tree.file(number, "new"));
+    let others = world.happens(|tree| tree.node(number).changed);
+    let tick = |moment: Duration| moment.as_nanos() / TICK.as_nanos();
+    assert!(others > ours && tick(others) == tick(ours), "{ours:?} {others:?}");
+    (0..1000)
+        .find(|_| {
+            let is_found = world.id(id, "new").is_some();
+            world.seconds(1);
+            is_found
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_name_made_in_the_tick_of_our_own_change_is_missed_alike_by_a_missing_name_and_a_complete_directory() {
+    // The lifetime of a missing name, of which a second had passed.
+    const REST: u64 = 59;
+    for (missing, fill, guard, seconds) in [
+        (Missing::Asked, FillMode::Off, RacyGuard::Auto, REST),
+        (Missing::Asked, FillMode::Auto, RacyGuard::Auto, REST),
+        (Missing::NotListed, FillMode::Auto, RacyGuard::Auto, REST),
+        (Missing::Asked, FillMode::Off, RacyGuard::On, 0),
+        (Missing::NotListed, FillMode::Auto, RacyGuard::On, 0),
+        // Nothing is believed of it.
+        (Missing::NotListed, FillMode::Off, RacyGuard::Auto, 0),
+    ] {
+        let found = seconds_until_found(missing, fill, guard);
+        assert_eq!(found, seconds, "{missing:?}, {fill:?}, {guard:?}");
     }
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct State {
     pub(crate) lie: Lie,
     /// Names in a reply at most.
     pub(crate) names_max: usize,
+    /// How coarse the server's clock is.
+    pub(crate) step: Duration,
     pub(crate) asked: BTreeMap<u32, u64>,
     /// Of each object, the newest state that a reply told of.
     pub(crate) told: RefCell<BTreeMap<u64, Duration>>,
@@ -103,12 +105,34 @@ impl State {
         for value in [node.size, 4096, 0, node.fsid, id] {
             out.extend(value.to_be_bytes());
         }
-        let seconds = u32::try_from(BEGIN + node.changed.as_secs()).unwrap();
-        let changed = [seconds, node.changed.subsec_nanos()];
-        out.extend(words(&[
-            changed[0], changed[1], changed[0], changed[1], changed[0], changed[1],
-        ]));
+        // All three times are those of the last change.
+        (0..3).for_each(|_| out.extend(self.time(node.changed)));
         out
+    }
+
+    /// A time as the server's clock tells it.
+    fn time(&self, moment: Duration) -> Vec<u8> {
+        let beyond = moment.as_nanos() % self.step.as_nanos();
+        let told = moment - Duration::from_nanos(u64::try_from(beyond).unwrap());
+        words(&[
+            u32::try_from(BEGIN + told.as_secs()).unwrap(),
+            told.subsec_nanos(),
+        ])
+    }
+
+    /// What a directory is like before a change of its names.
+    fn before(&self, id: u64) -> Vec<u8> {
+        let node = &self.tree.nodes[&id];
+        let time = self.time(node.changed);
+        [&words(&[1])[..], &node.size.to_be_bytes(), &time, &time].concat()
+    }
+
+    fn make_directory(&mut self, parent: u64, name: &[u8]) -> Vec<u8> {
+        let before = self.before(parent);
+        let id = self.tree.directory(parent, &String::from_utf8_lossy(name));
+        let mut out = words(&[0, 1]);
+        opaque(&id.to_be_bytes(), &mut out);
+        [out, self.post(id), before, self.post(parent)].concat()
     }
 
     /// Attributes that may be left out.
@@ -280,6 +304,7 @@ impl Transport for Server {
             Procedure::Getattr => state.getattr(id),
             Procedure::Access => [words(&[0]), state.post(id), words(&[0x1f])].concat(),
             Procedure::Lookup => state.lookup(id, name()),
+            Procedure::Mkdir => state.make_directory(id, name()),
             Procedure::Readdir => state.list(id, word(&arguments, 12), (count(), false)),
             Procedure::ReaddirPlus if state.lie == Lie::NoPlus => {
                 return Err(CallError::ProcedureUnavailable);

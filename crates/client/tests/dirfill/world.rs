@@ -114,6 +114,7 @@ impl World {
                 tree,
                 lie,
                 names_max: usize::MAX,
+                step: Duration::from_nanos(1),
                 asked: BTreeMap::new(),
                 told: RefCell::default(),
                 listings: 0,
@@ -156,6 +157,14 @@ impl World {
     /// Listings tell so many names a reply.
     pub(crate) fn names_max(&self, names_max: usize) {
         self.server.state.lock().names_max = names_max;
+    }
+
+    /// The server's clock has so large steps, and has just made one.
+    pub(crate) fn ticks(&self, step: Duration) {
+        self.server.state.lock().step = step;
+        let beyond = self.server.clock.passed().as_nanos() % step.as_nanos();
+        let beyond = Duration::from_nanos(u64::try_from(beyond).unwrap());
+        self.server.clock.pass(step - beyond);
     }
 
     /// Something happens at the server now.

@@ -8,6 +8,7 @@ mod access;
 mod attributes;
 mod cases;
 mod clock;
+mod complete;
 mod fill;
 mod kernel;
 mod names;

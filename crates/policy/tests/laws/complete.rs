@@ -1,0 +1,152 @@
+//! What makes a directory complete, what ends that, and of which names it says nothing.
+
+use curt_policy::{
+    AttributeState, CacheOptions, Moment, Mutation, Report,
+    complete::{Pass, may_be_hidden, survives, survives_refusal, told},
+    names::Learned,
+};
+
+use crate::cases::{directory, for_each_case};
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_nanoseconds(milliseconds * 1_000_000)
+}
+
+/// A directory that was asked about at `sent`, its contents having changed at `changed`.
+fn report(changed: u32, sent: u64) -> Report {
+    Report {
+        facts: directory(changed),
+        sent_at: at(sent),
+        received_at: at(sent + 1),
+    }
+}
+
+#[test]
+fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
+    let options = CacheOptions::default();
+    let (mut complete, mut torn) = (0, 0);
+    let cases = for_each_case(|cases| {
+        let mut directory = AttributeState::unknown();
+        let mut pass = Pass::begin(directory.ticket());
+        let mut is_one = true;
+        let mut changed = 100;
+        for reply in 0..3_u64 {
+            let changes = cases.bool();
+            let ours = cases.bool();
+            let tells = cases.bool();
+            if changes && reply > 0 {
+                changed += 1;
+                is_one &= !tells;
+            }
+            let ticket = directory.ticket();
+            if ours {
+                directory.begin_mutation();
+            }
+            let sent_at = 10 + 10 * reply;
+            let adopted = tells && directory.absorb(report(changed, sent_at), &options).adopted;
+            let label = told(ticket, &directory, adopted, at(sent_at));
+            assert_eq!(label.is_some(), adopted && !ours);
+            is_one &= adopted && !ours;
+            assert_eq!(pass.add(label, reply == 2), is_one);
+            assert_eq!(pass.label().is_some(), is_one);
+            assert_eq!(pass.complete().is_some(), is_one && reply == 2);
+            if ours {
+                let _ = directory.absorb_mutation(
+                    Mutation {
+                        before: None,
+                        after: None,
+                        sent_at: at(11),
+                        received_at: at(12),
+                    },
+                    &options,
+                );
+            }
+        }
+        if let Some(label) = pass.complete() {
+            assert_eq!(label.sent_at, at(10), "the first request's date");
+            assert_eq!(Some(label.epoch), directory.contents());
+            assert!(pass.keep(&directory));
+            complete += 1;
+        } else {
+            assert!(!pass.keep(&directory));
+            torn += 1;
+        }
+        assert!(!pass.add(pass.label(), true), "nothing follows the end");
+        pass.tear();
+        assert_eq!((pass.label(), pass.complete()), (None, None));
+    });
+    assert_eq!((cases, complete, torn), (512, 2, 510));
+}
+
+#[test]
+fn a_pass_that_a_change_of_ours_met_or_that_is_of_a_former_state_is_not_kept() {
+    let options = CacheOptions::default();
+    let one_reply = |directory: &mut AttributeState| {
+        let ticket = directory.ticket();
+        let adopted = directory.absorb(report(100, 10), &options).adopted;
+        let mut pass = Pass::begin(ticket);
+        assert!(pass.add(told(ticket, directory, adopted, at(10)), true));
+        pass
+    };
+    let mut directory = AttributeState::unknown();
+    let mut pass = one_reply(&mut directory);
+    assert!(pass.keep(&directory));
+    directory.begin_mutation();
+    assert!(!pass.keep(&directory), "one is on its way");
+    assert_eq!(pass.complete(), None, "and it stays so");
+
+    let mut directory = AttributeState::unknown();
+    let mut pass = one_reply(&mut directory);
+    let _ = directory.absorb(report(101, 20), &options);
+    assert!(!pass.keep(&directory), "it has changed since");
+    assert_eq!(pass.complete(), None);
+}
+
+#[test]
+fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
+    let options = CacheOptions::default();
+    let mut directory = AttributeState::unknown();
+    let ticket = directory.ticket();
+    let adopted = directory.absorb(report(100, 10), &options).adopted;
+    let mut pass = Pass::begin(ticket);
+    assert!(pass.add(told(ticket, &directory, adopted, at(10)), true));
+    let label = pass.complete().expect("one reply, one state");
+    let later = curt_policy::NameLabel {
+        sent_at: at(20),
+        ..label
+    };
+    let other = curt_policy::NameLabel {
+        epoch: label.epoch.next(),
+        ..label
+    };
+    assert!(survives(label, Learned::Positive(later)));
+    assert!(survives(label, Learned::Negative(later)));
+    assert!(!survives(label, Learned::Positive(other)));
+    assert!(!survives(label, Learned::Drop));
+    assert!(!survives(label, Learned::Leave));
+    for is_listed in [false, true] {
+        assert!(survives_refusal(false, is_listed, true));
+        assert!(!survives_refusal(false, is_listed, false));
+        assert!(!survives_refusal(true, is_listed, false));
+    }
+    assert!(!survives_refusal(true, false, true), "EEXIST proves a name");
+    assert!(survives_refusal(true, true, true), "that was known");
+}
+
+#[test]
+fn names_that_servers_hide_or_spell_otherwise_are_never_missing_for_want_of_being_listed() {
+    for name in [
+        &b".snapshot"[..],
+        b".ZFS",
+        b"~snapshot",
+        b".",
+        b"..",
+        "\u{e9}t\u{e9}".as_bytes(),
+        b"\xff",
+    ] {
+        assert!(may_be_hidden(name), "{name:?}");
+    }
+    for name in [&b"snapshot"[..], b".git", b"a", b".snapshot2", b"..."] {
+        assert!(!may_be_hidden(name), "{name:?}");
+    }
+}
