@@ -63,6 +63,32 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
 }
 
 #[test]
+fn an_end_that_was_asked_for_leaves_nothing_and_neither_does_what_never_began() {
+    let mut world = World::new("", &[]);
+    world.on_mount("mkdir dir");
+    let directory = world.mount.directory().display().to_string();
+    // In a directory that is in use: the connection is aborted, and the mount ends.
+    let script = format!(
+        "cd {directory}; umount -f {directory} || true; cd /; umount -l {directory} 2>/dev/null || true"
+    );
+    world.network.shell(&script, LIMIT).unwrap();
+    world.mount.process().wait(LIMIT).unwrap();
+    let source = world.serve.source().replace("export", "nowhere");
+    let options = format!("{},retry=0", world.serve.ports());
+    let refused = ["mount", "--foreground", "-o", &options, &source, &directory];
+    let (status, _, errors) = process::finish(&mut world.curt(&refused), LIMIT).unwrap();
+    assert!(!status.success(), "{errors}");
+    world.serve.process().stop().unwrap();
+    let listed = process::run(&mut world.curt(&["trace", "report"]), LIMIT).unwrap();
+    assert!(listed.contains("No process"), "{listed}");
+    let files = world
+        .network
+        .shell("ls /run/curt | grep ring || true", LIMIT)
+        .unwrap();
+    assert_eq!(files, "");
+}
+
+#[test]
 fn without_a_word_the_ring_keeps_what_was_sent_and_off_keeps_nothing() {
     let mut world = World::new("", &["--ring", "off"]);
     world.on_mount("mkdir dir");
