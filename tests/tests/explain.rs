@@ -266,24 +266,128 @@ fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts(
         explained.json
     );
     mount.unmount().unwrap();
-    let job = format!(
-        "mount -t nfs -o vers=3,nolock,proto=tcp,{options} {} /mnt/nfs || exit 1\nops\nbash {work} /mnt/nfs || exit 1\nops\n",
-        serve.source()
-    );
-    let output = linux_client(&network, KernelNumber(2), RUN, &job).unwrap();
-    let lines: Vec<&str> = output.lines().filter(|line| line.contains("TOTAL=")).collect();
-    let [before, after] = lines[..] else {
-        panic!("{output}")
-    };
-    let counted = since(&parse_ops(after).unwrap(), &parse_ops(before).unwrap());
-    let total = counted["TOTAL"];
-    let linux = explained.total("linux");
+    let counted = counted(&serve, &network, &[format!("bash {work} /mnt/nfs")]);
+    as_counted(&explained, &counted[0]);
+}
+
+/// What a Linux client sends for each of these commands, each on a mount of its own.
+fn counted(serve: &Serve, network: &Network, commands: &[String]) -> Vec<Calls> {
+    let (options, source) = (serve.ports(), serve.source());
+    let steps = commands.iter().map(|command| {
+        format!(
+            "mount -t nfs -o vers=3,nolock,proto=tcp,{options} {source} /mnt/nfs || exit 1\nops\n\
+             {command} >/dev/null 2>&1\nops\numount /mnt/nfs || exit 1\n"
+        )
+    });
+    let output = linux_client(network, KernelNumber(2), RUN, &steps.collect::<String>()).unwrap();
+    let told: Vec<_> = output.lines().filter(|line| line.contains("TOTAL=")).collect();
+    assert_eq!(told.len(), 2 * commands.len(), "{output}");
+    let counted = told
+        .chunks(2)
+        .map(|told| since(&parse_ops(told[1]).unwrap(), &parse_ops(told[0]).unwrap()));
+    counted.collect()
+}
+
+/// The model of Linux is within 5 % of what a kernel counted.
+#[track_caller]
+fn as_counted(explained: &Explained, counted: &Calls) {
+    let (linux, total) = (explained.total("linux"), counted["TOTAL"]);
     println!("the model: {linux}, the kernel: {total}");
     assert!(
         linux.abs_diff(total) * 20 <= total,
         "{linux} for {total}\n{:?}\n{counted:?}",
         calls(&explained.json["linux"])
     );
+}
+
+/// What has to be durable at once, what goes past the page cache, and what is refused to a user.
+const REFUSED: &str = r#"cd "$1"; mkdir -m 777 work; cd work
+dd if=/dev/zero of=durable bs=4k count=32 oflag=dsync; dd if=/dev/zero of=durable bs=8k count=16 oflag=sync conv=notrunc
+dd if=/dev/zero of=direct bs=64k count=16 oflag=direct; dd if=direct of=/dev/null bs=64k iflag=direct
+mkdir -m 700 private; echo text >private/file; mkdir -m 755 shown; for f in 1 2 3 4 5; do echo text >shown/$f; chmod 600 shown/$f; done
+as() { setpriv --reuid=1234 --regid=1234 --clear-groups "$@"; }
+as bash -c 'cat private/file; ls private; test -e private/file; for f in 1 2 3 4 5 1 2 3; do cat shown/$f; done; echo more >>shown/1'
+as bash -c 'for f in a b c d e; do touch shown/new$f; mkdir shown/dir$f; ln -s x shown/link$f; done; mv shown/1 shown/moved; rm -f shown/2'
+as bash -c 'chmod 777 shown shown/3; touch -d 2001-01-01 shown/4; truncate -s 0 shown/5'
+mkdir -p full/not; for i in 1 2 3 4 5; do rmdir full; done; cat missing; rm -r full
+exec 3<>direct; printf text >&3; exec 3>&-"#;
+
+#[test]
+fn durable_direct_and_refused_operations_are_as_a_kernel_counts_them() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let script = network.directory().join("refused.sh");
+    std::fs::write(&script, REFUSED).unwrap();
+    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let (work, at) = (
+        script.display().to_string(),
+        mount.directory().display().to_string(),
+    );
+    let explained = explain(&network, mount.directory(), "", &["bash", &work, &at]);
+    mount.unmount().unwrap();
+    std::fs::remove_dir_all(export.join("work")).unwrap();
+    let counted = counted(&serve, &network, &[format!("bash {work} /mnt/nfs")]);
+    as_counted(&explained, &counted[0]);
+}
+
+#[test]
+fn listings_of_any_size_are_as_a_kernel_counts_them() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    // With `CURT_FULL` in the environment the largest is that of the benchmarks.
+    let is_full = std::env::var_os("CURT_FULL").is_some();
+    let sizes = [
+        ("few", 40),
+        ("some", 3000),
+        ("many", if is_full { 500_000 } else { 40_000 }),
+    ];
+    for (name, count) in sizes {
+        let directory = export.join(name);
+        std::fs::create_dir(&directory).unwrap();
+        for number in 0..count {
+            std::fs::File::create(directory.join(format!("{number:012}"))).unwrap();
+        }
+    }
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let commands = [
+        "ls -f AT/few",
+        "ls -f AT/some",
+        "ls -f AT/many",
+        "ls -l AT/some",
+        "find AT/few AT/some -size +0",
+        "ls AT/some; ls -l AT/some",
+    ];
+    let counted = {
+        let commands = commands.map(|command| command.replace("AT", "/mnt/nfs"));
+        counted(
+            &serve,
+            &network,
+            &commands.map(|command| format!("bash -c '{command}'")),
+        )
+    };
+    for (number, (command, counted)) in commands.iter().zip(counted).enumerate() {
+        let mount = Mount::start(
+            &network,
+            &format!("mount{number}"),
+            &serve.source(),
+            &serve.ports(),
+        )
+        .unwrap();
+        let command = command.replace("AT", &mount.directory().display().to_string());
+        let explained = explain(&network, mount.directory(), "", &["bash", "-c", &command]);
+        mount.unmount().unwrap();
+        let linux = calls(&explained.json["linux"]);
+        println!("{command}: the model: {linux:?}, the kernel: {counted:?}");
+        for listing in ["READDIR", "READDIRPLUS"] {
+            assert_eq!(
+                linux.get(listing),
+                counted.get(listing),
+                "{command}: {linux:?} {counted:?}"
+            );
+        }
+        as_counted(&explained, &counted);
+    }
 }
 
 #[test]

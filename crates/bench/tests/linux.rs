@@ -24,6 +24,8 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
         read_size: 1 << 20,
         write_size: 1 << 20,
         list_size: 1 << 20,
+        handle_size: 32,
+        sync: false,
     };
     let mut linux = LinuxReplay::new((&trace, &tree), options, REQUEST);
     let start = Duration::from_secs(1);

@@ -256,6 +256,13 @@ impl Client {
         &self.server_limits
     }
 
+    /// Bytes of the root's file handle; 0 if it is not known.
+    #[must_use]
+    pub fn handle_bytes(&self) -> usize {
+        self.held(InodeId::ROOT)
+            .map_or(0, |root| root.handle().as_bytes().len())
+    }
+
     /// The way to the server.
     #[must_use]
     pub fn wire(&self) -> &Arc<Wire> {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use curt_fuse::{Attributes, FuseFh, NodeId};
-use curt_policy::linux::{Intent, Linux, ObjectId, OpenId, Options, Request, Seen, Told, Who};
+use curt_policy::linux::{Intent, Linux, ObjectId, OpenId, Options, Request, Seen, Told, Who, Writing};
 use curt_policy::{Moment, ObjectKind};
 use curt_trace::Cause;
 
@@ -34,13 +34,22 @@ pub(super) enum Happened<'a> {
     Renamed((NodeId, &'a [u8]), (NodeId, &'a [u8])),
     /// And whether rights were set.
     Set(NodeId, Attributes, bool),
-    Read(NodeId, FuseFh, (u64, u64)),
-    Written(NodeId, (u64, u64)),
+    /// And whether past the page cache.
+    Read(NodeId, FuseFh, (u64, u64), bool),
+    Written(NodeId, (u64, u64), Writing),
     Flushed(NodeId),
+    /// Written bytes were not taken.
+    NotFlushed(NodeId),
     Closed(NodeId, FuseFh),
     Listed(NodeId, FuseFh, bool, Vec<&'a [u8]>),
     ClosedDirectory(FuseFh),
     Statfs(NodeId),
+    /// The caller may not search this directory.
+    NotSearched(NodeId),
+    /// The caller may not open this.
+    NotOpened(NodeId),
+    /// The server would have refused this request about an object, or a name in it.
+    Refused(Request, NodeId, Option<&'a [u8]>),
 }
 
 /// How a file was opened.
@@ -174,6 +183,7 @@ impl Feed {
                 }
             }
             Happened::OpenedDirectory(node, fh) => self.open(who, (*node, *fh), waiting, now),
+            Happened::NotOpened(node) => self.may_open(who, *node, waiting, now),
             other => self.simple(who, other, now),
         }
         self.account(thread, path);
@@ -184,7 +194,7 @@ impl Feed {
         let Some(waiting) = waiting else { return false };
         let is_there = |at: &(NodeId, &[u8])| waiting.directory == at.0 && *waiting.name == *at.1;
         let intent = match happened {
-            Happened::Opened(node, ..) | Happened::OpenedDirectory(node, _)
+            Happened::Opened(node, ..) | Happened::OpenedDirectory(node, _) | Happened::NotOpened(node)
                 if waiting.found.is_some_and(|found| found.id == object(*node)) =>
             {
                 Intent::Open
@@ -197,6 +207,13 @@ impl Feed {
             {
                 Intent::Make
             }
+            Happened::Refused(request, directory, Some(name)) if is_there(&(*directory, name)) => {
+                match request {
+                    Request::CreateFile => Intent::OpenOrMake,
+                    Request::Remove | Request::RemoveDirectory => Intent::Use,
+                    _ => Intent::Make,
+                }
+            }
             _ => Intent::Use,
         };
         self.look_up(waiting, intent);
@@ -204,13 +221,18 @@ impl Feed {
     }
 
     fn open(&mut self, who: Who, (node, fh): (NodeId, FuseFh), by_name: bool, now: Moment) {
+        self.may_open(who, node, by_name, now);
+        self.linux.opened(object(node), now);
+        self.open.insert(fh, node);
+    }
+
+    /// What is asked before an open, whether it is granted then or not.
+    fn may_open(&mut self, who: Who, node: NodeId, by_name: bool, now: Moment) {
         let seen = self.known(node);
         if !by_name {
             self.linux.open_again(&seen, now);
         }
         self.linux.permit(who, seen.id, now);
-        self.linux.opened(seen.id, now);
-        self.open.insert(fh, node);
     }
 
     fn simple(&mut self, who: Who, happened: &Happened<'_>, now: Moment) {
@@ -219,7 +241,9 @@ impl Feed {
                 let seen = self.note(*node, attributes);
                 self.linux.stat(&seen, now);
             }
-            Happened::Accessed(node) => self.linux.permit(who, object(*node), now),
+            Happened::Accessed(node) | Happened::NotSearched(node) => {
+                self.linux.permit(who, object(*node), now);
+            }
             Happened::ReadLink(node) => {
                 let seen = self.known(*node);
                 self.linux.read_link(&seen, now);
@@ -249,12 +273,17 @@ impl Feed {
                 let seen = self.note(*node, attributes);
                 self.linux.set_attributes(&seen, *rights, now);
             }
-            Happened::Read(node, fh, range) => {
+            Happened::Read(node, fh, range, direct) => {
                 let seen = self.known(*node);
-                self.linux.read(OpenId(fh.0), &seen, *range, now);
+                if *direct {
+                    self.linux.read_direct(&seen, *range, now);
+                } else {
+                    self.linux.read(OpenId(fh.0), &seen, *range, now);
+                }
             }
-            Happened::Written(node, range) => self.linux.write(object(*node), *range, false, now),
+            Happened::Written(node, range, how) => self.linux.write(object(*node), *range, *how, now),
             Happened::Flushed(node) => self.linux.make_durable(object(*node), now),
+            Happened::NotFlushed(node) => self.linux.fail_to_write(object(*node), now),
             Happened::Closed(node, fh) => {
                 if self.open.remove(fh).is_some() {
                     self.linux.closed(OpenId(fh.0), object(*node), now);
@@ -274,7 +303,13 @@ impl Feed {
                 }
             }
             Happened::Statfs(node) => self.linux.statfs(object(*node)),
-            Happened::Looked(..) | Happened::Opened(..) | Happened::OpenedDirectory(..) => {}
+            Happened::Refused(request, about, name) => {
+                self.linux.refused(*request, object(*about), *name, now);
+            }
+            Happened::Looked(..)
+            | Happened::Opened(..)
+            | Happened::OpenedDirectory(..)
+            | Happened::NotOpened(_) => {}
         }
     }
 

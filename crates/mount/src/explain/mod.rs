@@ -83,6 +83,8 @@ impl Explainer {
             read_size: transfer_size(linux.transport.rsize, limits.read_preferred, limits.read_max).into(),
             write_size: transfer_size(linux.transport.wsize, limits.write_preferred, limits.write_max).into(),
             list_size: limits.listing_preferred.into(),
+            handle_size: self.client.handle_bytes() as u64,
+            sync: linux.generic.sync,
         };
         let root = self.client.last_attributes(InodeId::ROOT);
         let root = Seen {

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curt_fuse::Listing;
-use curt_policy::linux::Request;
+use curt_fuse::{Listing, NewNode, NodeId, Write};
+use curt_policy::linux::{Request, Writing};
 use curt_trace::scope::Entered;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::Explainer;
@@ -13,9 +14,13 @@ use super::explanation::Explanation;
 use super::feed::{Happened, How};
 use crate::observed::{Answer, Asker, Observer, Operation, Outcome};
 
-/// O_TRUNC and O_EXCL of open(2).
-const TRUNCATE: u32 = 0o1000;
-const EXCLUSIVE: u32 = 0o200;
+/// Flags of open(2). O_DSYNC is a part of O_SYNC.
+const TRUNCATE: u32 = OFlags::TRUNC.bits();
+const EXCLUSIVE: u32 = OFlags::EXCL.bits();
+const DURABLE: u32 = OFlags::DSYNC.bits();
+const DIRECT: u32 = OFlags::DIRECT.bits();
+const BOTH_WAYS: u32 = OFlags::RDWR.bits();
+/// The type's bits of st_mode, and those of a file.
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 
@@ -64,6 +69,7 @@ fn happened<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happ
     match *operation {
         Operation::Lookup((parent, name)) => match outcome.0 {
             Ok(_) | Err(Errno::NOENT) => Some(Happened::Looked(parent, name, object())),
+            Err(Errno::ACCESS) => Some(Happened::NotSearched(parent)),
             Err(_) => None,
         },
         // Linux asks for a denial as for anything else, and remembers it as well.
@@ -71,12 +77,9 @@ fn happened<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happ
             let is_told = mask != 0 && matches!(outcome.0, Ok(_) | Err(Errno::ACCESS));
             is_told.then_some(Happened::Accessed(node))
         }
-        _ if outcome.0.is_err() => None,
+        _ if outcome.0.is_err() => not_done(operation, outcome),
         Operation::Symlink(at, _) => made(at, Request::CreateLink),
-        Operation::Mknod(at, new) => match new.mode & TYPE {
-            REGULAR | 0 => made(at, Request::CreateFile),
-            _ => made(at, Request::CreateNode),
-        },
+        Operation::Mknod(at, new) => made(at, request_of_node(new)),
         Operation::Mkdir(at, _) => made(at, Request::CreateDirectory),
         Operation::Create(at, create) => {
             let how = How {
@@ -92,6 +95,63 @@ fn happened<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happ
         Operation::Link(_, at) => Some(Happened::Linked(at, object()?)),
         _ => happened_to_object(operation, outcome),
     }
+}
+
+/// What came of an operation that failed. Linux judges who may open and search, by what it was told; changes it leaves to the server.
+fn not_done<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happened<'a>> {
+    let errno = outcome.errno()?;
+    let refused = |at: (NodeId, &'a [u8]), request| {
+        let is_asked = !matches!(
+            errno,
+            Errno::NAMETOOLONG | Errno::INVAL | Errno::NOSYS | Errno::INTR
+        );
+        is_asked.then_some(Happened::Refused(request, at.0, Some(at.1)))
+    };
+    match *operation {
+        Operation::Open(node, _) | Operation::Opendir(node) => {
+            (errno == Errno::ACCESS).then_some(Happened::NotOpened(node))
+        }
+        Operation::Symlink(at, _) => refused(at, Request::CreateLink),
+        Operation::Mknod(at, new) => refused(at, request_of_node(new)),
+        Operation::Mkdir(at, _) => refused(at, Request::CreateDirectory),
+        Operation::Create(at, _) => refused(at, Request::CreateFile),
+        Operation::Unlink(at) => refused(at, Request::Remove),
+        Operation::Rmdir(at) => refused(at, Request::RemoveDirectory),
+        Operation::Rename(from, _) => refused(from, Request::Rename),
+        Operation::Link(_, at) => refused(at, Request::HardLink),
+        Operation::Setattr(node, _) => Some(Happened::Refused(Request::SetAttributes, node, None)),
+        Operation::Flush(node) | Operation::Fsync(node) => Some(Happened::NotFlushed(node)),
+        // Linux learns of it only when the bytes are sent.
+        Operation::Write(node, write, count) => Some(written(node, write, count)),
+        Operation::Release(node, release) => Some(Happened::Closed(node, release.fh)),
+        Operation::Releasedir(_, fh) => Some(Happened::ClosedDirectory(fh)),
+        Operation::Lookup(_)
+        | Operation::Getattr(_)
+        | Operation::Readlink(_)
+        | Operation::Read(..)
+        | Operation::Statfs(_)
+        | Operation::Readdir(..)
+        | Operation::Fsyncdir(_)
+        | Operation::Access(..)
+        | Operation::Getlk(_)
+        | Operation::Setlk(_) => None,
+    }
+}
+
+const fn request_of_node(new: &NewNode) -> Request {
+    match new.mode & TYPE {
+        REGULAR | 0 => Request::CreateFile,
+        _ => Request::CreateNode,
+    }
+}
+
+const fn written<'a>(node: NodeId, write: &Write, count: usize) -> Happened<'a> {
+    let how = Writing {
+        durable: write.flags & DURABLE != 0,
+        direct: write.flags & DIRECT != 0,
+        reads: write.flags & BOTH_WAYS != 0,
+    };
+    Happened::Written(node, (write.offset, count as u64), how)
 }
 
 /// The same for what is not about a name.
@@ -119,10 +179,10 @@ fn happened_to_object<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> O
         Operation::Opendir(node) => Some(Happened::OpenedDirectory(node, opened(outcome)?)),
         Operation::Read(node, read) => {
             let range = (read.offset, u64::from(read.size));
-            Some(Happened::Read(node, read.fh, range))
+            Some(Happened::Read(node, read.fh, range, read.flags & DIRECT != 0))
         }
         Operation::Write(node, write, _) => match outcome.0 {
-            Ok(Answer::Bytes(taken)) => Some(Happened::Written(node, (write.offset, taken as u64))),
+            Ok(Answer::Bytes(taken)) => Some(written(node, write, taken)),
             Ok(_) | Err(_) => None,
         },
         Operation::Statfs(node) => Some(Happened::Statfs(node)),

@@ -28,6 +28,24 @@ impl Linux {
         }
     }
 
+    /// The server refuses `request` about an object, or `name` in it: Linux leaves it to the server to judge changes. A name that was not
+    /// made is not known any more.
+    pub fn refused(&mut self, request: Request, about: ObjectId, name: Option<&[u8]>, now: Moment) {
+        self.send(request, about);
+        self.refresh(about, now);
+        let makes = matches!(
+            request,
+            Request::CreateFile
+                | Request::CreateDirectory
+                | Request::CreateLink
+                | Request::CreateNode
+                | Request::HardLink
+        );
+        if let Some(name) = name.filter(|_| makes) {
+            self.names.remove(&(about, Box::from(name)));
+        }
+    }
+
     /// link(2).
     pub fn link(&mut self, (directory, name): (ObjectId, &[u8]), object: &Seen, now: Moment) {
         self.make_durable(object.id, now);

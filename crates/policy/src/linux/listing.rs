@@ -1,5 +1,9 @@
 //! Listings: READDIRPLUS from the beginning, READDIR behind it unless the program looks at what it is told, and nothing while the
 //! directory is as it was when it was last listed to its end.
+//!
+//! Linux decides once for each getdents(2) which of the two it sends, and lets replies grow only when one call needs several. What is
+//! told of a listing here may come in other parts (the kernel asks FUSE for other amounts), so the calls are made up: each takes
+//! what the buffer of readdir(3) holds, whose size follows what the server prefers.
 
 use super::{
     Linux, ObjectId, OpenId, Request,
@@ -18,10 +22,18 @@ const REPLY_OTHERWISE: u64 = 4096;
 const REPLY_FRAME: u64 = 112;
 /// Bytes of a name's entry besides the name.
 const ENTRY_PLAIN: u64 = 24;
-/// The same with attributes and a handle of 32 bytes.
-const ENTRY_PLUS: u64 = ENTRY_PLAIN + 4 + 84 + 4 + 4 + 32;
-/// Names that were looked at (or would have been) since the last reply, for the next to bring attributes.
+/// Attributes, and a handle but for its bytes.
+const ENTRY_ATTRIBUTES: u64 = 4 + 84 + 4 + 4;
+/// Names that were looked at since the last call, or had to be asked for, beyond which the next brings attributes.
 const LOOKS_FOR_PLUS: u32 = 8;
+/// Names that had to be asked for since the last call, beyond which what is kept of the listing is asked for again with attributes.
+const MISSES_FOR_AGAIN: u32 = 16;
+/// Bytes of the buffer of readdir(3) (glibc: the directory's st_blksize within these bounds).
+const BUFFER_MIN: u64 = 32 * 1024;
+const BUFFER_MAX: u64 = 1 << 20;
+/// Bytes of a name in that buffer besides the name and its zero (struct linux_dirent64), and what they are rounded up to.
+const DIRENT_FRAME: u64 = 19;
+const DIRENT_STEP: u64 = 8;
 
 /// An open directory.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +43,22 @@ pub(super) struct Lister {
     reply: u64,
     /// Bytes that are left of the present one; `None` before the first.
     left: Option<u64>,
+    /// The present reply has attributes.
+    with_attributes: bool,
+    /// The present call asks for attributes.
     plus: bool,
+    /// Bytes that are left of the present call's buffer.
+    room: u64,
+    /// Names of the directory that were looked at since the call began, and those of them that had to be asked for.
     looks: u32,
-    /// Replies that this call of getdents(2) has needed.
+    misses: u32,
+    /// Replies that the present call has needed.
     fills: u32,
-    /// The contents in which the listing began, if nothing was known of it.
+    /// The contents in which the listing began, if they are not known to the end.
     began: Option<u64>,
 }
 
-/// What a program is told of a directory by one getdents(2).
+/// What a program is told of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
     /// Whether it begins at the beginning.
@@ -49,36 +68,90 @@ pub struct Told<'a> {
 }
 
 impl Linux {
-    /// getdents(2). Telling no name, it has found the end.
+    /// A part of a listing. Telling no name, it has found the end.
     pub fn list(&mut self, open: OpenId, directory: ObjectId, told: Told<'_>, now: Moment) {
+        let mut lister = match self.listers.get(&open) {
+            Some(lister) if !told.from_start => *lister,
+            Some(_) | None => self.begin_listing(directory, now),
+        };
+        for name in told.names {
+            self.tell(&mut lister, name, now);
+        }
+        if told.names.is_empty() {
+            if lister.left.is_none() && lister.began.is_some() {
+                self.ask_listing(&mut lister, now);
+            }
+            let object = self.object(directory, now);
+            if let Some(began) = lister.began.take() {
+                object.cached = Some(began).filter(|began| *began == object.contents);
+            }
+        }
+        self.listers.insert(open, lister);
+    }
+
+    /// The first call.
+    fn begin_listing(&mut self, directory: ObjectId, now: Moment) -> Lister {
+        self.check_listing(directory, now);
+        let object = self.object(directory, now);
+        let (contents, cached) = (object.contents, object.cached);
+        Lister {
+            directory,
+            reply: REPLY_FIRST.min(self.reply_max()),
+            left: None,
+            with_attributes: false,
+            plus: self.options.cache.plus != PlusMode::Never,
+            room: self.buffer(),
+            looks: 0,
+            misses: 0,
+            fills: 0,
+            began: (cached != Some(contents)).then_some(contents),
+        }
+    }
+
+    /// The next call: the buffer of the last is full.
+    fn go_on_listing(&mut self, lister: &mut Lister, now: Moment) {
+        self.check_listing(lister.directory, now);
+        lister.plus = match self.options.cache.plus {
+            PlusMode::Never => false,
+            PlusMode::Always => true,
+            PlusMode::Auto => lister.looks > LOOKS_FOR_PLUS,
+        };
+        if lister.plus && lister.misses > MISSES_FOR_AGAIN {
+            lister.left = Some(0);
+            lister.began = Some(self.object(lister.directory, now).contents);
+        }
+        (lister.room, lister.fills, lister.looks, lister.misses) = (self.buffer(), 0, 0, 0);
+    }
+
+    fn check_listing(&mut self, directory: ObjectId, now: Moment) {
         if self.object(directory, now).must_be_asked(now) {
             self.ask_attributes(directory, Request::ListingCheck, now);
         }
-        let object = self.object(directory, now);
-        let (contents, cached) = (object.contents, object.cached);
-        let mut lister = match self.listers.get(&open) {
-            Some(lister) if !told.from_start => *lister,
-            Some(_) | None => Lister {
-                directory,
-                reply: REPLY_FIRST.min(self.reply_max()),
-                left: None,
-                plus: false,
-                looks: 0,
-                fills: 0,
-                began: (cached != Some(contents)).then_some(contents),
-            },
-        };
+    }
+
+    fn tell(&mut self, lister: &mut Lister, name: &[u8], now: Moment) {
+        // Whether a name still fits into the buffer is seen once it is there.
+        let in_reply = self.entry_bytes(name, lister.with_attributes);
+        if lister.began.is_some() && lister.left.is_none_or(|left| left < in_reply) {
+            self.ask_listing(lister, now);
+        }
+        let in_buffer = (DIRENT_FRAME + name.len() as u64 + 1).next_multiple_of(DIRENT_STEP);
+        if lister.room < in_buffer {
+            self.go_on_listing(lister, now);
+        }
+        lister.room = lister.room.saturating_sub(in_buffer);
         if lister.began.is_some() {
-            lister.fills = 0;
-            self.fill(&mut lister, told, now);
-            if told.names.is_empty() {
-                let object = self.object(directory, now);
-                object.cached = lister.began.filter(|began| *began == object.contents);
-                lister.began = None;
+            let bytes = self.entry_bytes(name, lister.with_attributes);
+            lister.left = lister.left.map(|left| left.saturating_sub(bytes));
+            if lister.with_attributes {
+                self.prime(lister.directory, name, now);
             }
         }
-        lister.looks = 0;
-        self.listers.insert(open, lister);
+    }
+
+    /// Bytes of the buffer of readdir(3).
+    fn buffer(&self) -> u64 {
+        self.reply_max().clamp(BUFFER_MIN, BUFFER_MAX)
     }
 
     /// Bytes of a reply at most, by what the server prefers (nfs_server_set_fsinfo).
@@ -92,34 +165,11 @@ impl Linux {
         preferred.min(REPLY_MAX).min(self.options.read_size)
     }
 
-    fn fill(&mut self, lister: &mut Lister, told: Told<'_>, now: Moment) {
-        if told.names.is_empty() && lister.left.is_none() {
-            self.ask_listing(lister, now);
-        }
-        for name in told.names {
-            let mut bytes = entry_bytes(name, lister.plus);
-            if lister.left.is_none_or(|left| left < bytes) {
-                self.ask_listing(lister, now);
-                bytes = entry_bytes(name, lister.plus);
-            }
-            lister.left = lister.left.map(|left| left.saturating_sub(bytes));
-            if lister.plus {
-                self.prime(lister.directory, name, now);
-            }
-        }
-        if lister.fills > 1 {
-            lister.reply = (lister.reply * 2).min(self.reply_max());
-        }
-    }
-
     /// READDIRPLUS or READDIR.
     fn ask_listing(&mut self, lister: &mut Lister, now: Moment) {
-        let is_first = lister.left.is_none();
-        lister.plus = match self.options.cache.plus {
-            PlusMode::Never => false,
-            PlusMode::Always => true,
-            PlusMode::Auto => is_first || lister.looks > LOOKS_FOR_PLUS,
-        };
+        if lister.fills > 0 {
+            lister.reply = (lister.reply * 2).min(self.reply_max());
+        }
         let request = if lister.plus {
             Request::ListPlus
         } else {
@@ -128,7 +178,19 @@ impl Linux {
         self.send(request, lister.directory);
         self.refresh(lister.directory, now);
         lister.left = Some(lister.reply.saturating_sub(REPLY_FRAME));
+        lister.with_attributes = lister.plus;
         lister.fills += 1;
+    }
+
+    /// Bytes of a name in a reply.
+    fn entry_bytes(&self, name: &[u8], with_attributes: bool) -> u64 {
+        let name = (name.len() as u64).next_multiple_of(4);
+        let more = if with_attributes {
+            ENTRY_ATTRIBUTES + self.options.handle_size.next_multiple_of(4)
+        } else {
+            0
+        };
+        ENTRY_PLAIN + name + more
     }
 
     /// READDIRPLUS told of a name.
@@ -150,14 +212,15 @@ impl Linux {
         self.keep_name(directory, name, leads, contents);
     }
 
-    /// A name of this directory was looked at.
-    pub(super) fn note_look(&mut self, directory: ObjectId) {
+    /// A name of this directory was looked at; `asked`: the server had to be asked.
+    pub(super) fn note_look(&mut self, directory: ObjectId, asked: bool) {
         for lister in self
             .listers
             .values_mut()
             .filter(|lister| lister.directory == directory)
         {
             lister.looks += 1;
+            lister.misses += u32::from(asked);
         }
     }
 
@@ -165,9 +228,4 @@ impl Linux {
     pub fn listed(&mut self, open: OpenId) {
         self.listers.remove(&open);
     }
-}
-
-fn entry_bytes(name: &[u8], plus: bool) -> u64 {
-    let name = (name.len() as u64).next_multiple_of(4);
-    name + if plus { ENTRY_PLUS } else { ENTRY_PLAIN }
 }

@@ -27,6 +27,7 @@ use crate::{CacheOptions, Moment, ObjectKind};
 pub use listing::Told;
 pub use request::Request;
 pub use walking::Intent;
+pub use writing::Writing;
 
 use attributes::Timer;
 use listing::Lister;
@@ -72,6 +73,10 @@ pub struct Options {
     pub write_size: u64,
     /// Bytes of a listing's reply that the server prefers (`dtpref` of FSINFO).
     pub list_size: u64,
+    /// Bytes of the server's file handles.
+    pub handle_size: u64,
+    /// `sync`: each write is durable before it returns.
+    pub sync: bool,
 }
 
 /// A request that would have been sent.

@@ -54,6 +54,21 @@ impl Linux {
         self.readers.insert(open, reader);
     }
 
+    /// read(2) of a file that was opened with O_DIRECT. Linux asks behind the end, too; whoever reads up to the end comes once more to see
+    /// that it is one.
+    pub fn read_direct(&mut self, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
+        self.see(seen);
+        self.make_durable(seen.id, now);
+        let size = self.object(seen.id, now).size;
+        let end = size.min(offset.saturating_add(count));
+        let reads = end.saturating_sub(offset).div_ceil(self.options.read_size.max(1));
+        let is_last = reads > 0 && end == size;
+        for _ in 0..reads + u64::from(is_last) {
+            self.send(Request::DataRead, seen.id);
+            self.refresh(seen.id, now);
+        }
+    }
+
     /// READs for what is missing of some pages.
     fn fetch(&mut self, id: ObjectId, start: u64, end: u64, is_wanted: bool, now: Moment) {
         let per_read = (self.options.read_size / PAGE).max(1);

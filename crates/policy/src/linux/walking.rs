@@ -108,7 +108,9 @@ impl Linux {
             }
             None => Leads::Nowhere,
         };
-        self.note_look(directory);
+        if found.is_some() {
+            self.note_look(directory, true);
+        }
         self.keep_name(directory, name, leads, contents);
     }
 
@@ -171,7 +173,7 @@ impl Linux {
             self.ask_attributes(seen.id, Request::AttributesExpired, now);
         }
         if let Some(parent) = parent {
-            self.note_look(parent);
+            self.note_look(parent, is_old);
         }
     }
 

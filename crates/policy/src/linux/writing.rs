@@ -1,5 +1,6 @@
 //! Writing: bytes stay in memory until close(2), fsync(2) or somebody's stat(2), and then go in as few WRITEs as they fit into.
-//! A single one is durable by itself; more need a COMMIT.
+//! A single one is durable by itself; more need a COMMIT. Where each write(2) has to be durable, or goes past the page cache, so it is
+//! with each.
 
 use super::{Linux, ObjectId, OpenId, Request, Seen};
 use crate::{Moment, ObjectKind};
@@ -7,13 +8,33 @@ use crate::{Moment, ObjectKind};
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
+/// How a file is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writing {
+    /// It was opened with O_SYNC or O_DSYNC.
+    pub durable: bool,
+    /// It was opened with O_DIRECT.
+    pub direct: bool,
+    /// It was opened to be read, too: a page that is written in part is read before.
+    pub reads: bool,
+}
+
 impl Linux {
-    /// write(2) of `count` bytes at `offset`; `now_durable` if the file was opened so.
-    pub fn write(&mut self, id: ObjectId, (offset, count): (u64, u64), now_durable: bool, now: Moment) {
+    /// write(2) of `count` bytes at `offset`.
+    pub fn write(&mut self, id: ObjectId, (offset, count): (u64, u64), how: Writing, now: Moment) {
         if count == 0 {
             return;
         }
         let end = offset.saturating_add(count);
+        if how.direct {
+            self.write_direct(id, count, now);
+            let object = self.object(id, now);
+            object.size = object.size.max(end);
+            return;
+        }
+        if how.reads {
+            self.read_torn_pages(id, (offset, end), now);
+        }
         let object = self.object(id, now);
         object.size = object.size.max(end);
         object.dirty.add(offset / PAGE, end.div_ceil(PAGE));
@@ -22,11 +43,42 @@ impl Linux {
             object.pages.clear();
         }
         let is_too_many = object.dirty.is_too_many();
-        if now_durable || !self.options.cache.attribute_cache {
+        if how.durable || self.options.sync || !self.options.cache.attribute_cache {
             self.make_durable(id, now);
         } else if is_too_many {
             // A kernel has sent them long ago.
             self.send_written(id, now);
+        }
+    }
+
+    /// Past the page cache, of which nothing is left.
+    fn write_direct(&mut self, id: ObjectId, count: u64, now: Moment) {
+        self.make_durable(id, now);
+        let writes = count.div_ceil(self.options.write_size.max(1));
+        for _ in 0..writes {
+            self.send(Request::Write, id);
+        }
+        if writes > 1 {
+            self.send(Request::Commit, id);
+        }
+        self.refresh_own(id, now);
+        self.object(id, now).pages.clear();
+    }
+
+    /// READs for the first and last page of `start..end` where they hold other bytes, too, and are not kept.
+    fn read_torn_pages(&mut self, id: ObjectId, (start, end): (u64, u64), now: Moment) {
+        let size = self.object(id, now).size;
+        let is_torn = |page: u64| {
+            let (from, to) = (page * PAGE, size.min((page + 1) * PAGE));
+            from < size && (start > from || end < to)
+        };
+        let (first, last) = (start / PAGE, (end - 1) / PAGE);
+        for page in [first, last] {
+            if is_torn(page) && !self.object(id, now).pages.has(page) {
+                self.send(Request::DataRead, id);
+                self.refresh(id, now);
+                self.object(id, now).pages.add(page, page + 1);
+            }
         }
     }
 
@@ -36,6 +88,11 @@ impl Linux {
             self.send(Request::Commit, id);
             self.refresh_own(id, now);
         }
+    }
+
+    /// The same, where the server does not take the bytes.
+    pub fn fail_to_write(&mut self, id: ObjectId, now: Moment) {
+        self.send_written(id, now);
     }
 
     /// WRITEs for all that is not sent; how many.

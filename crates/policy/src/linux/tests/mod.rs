@@ -1,10 +1,13 @@
 //! What the model sends for single operations, each by the rule of the kernel that it follows. Whole workloads are held to a
 //! kernel's counts in curt-bench.
 
+mod data;
+mod listings;
+
 use core::time::Duration;
 
 use super::ranges::RANGES_MAX;
-use super::{Intent, Linux, ObjectId, OpenId, Options, Request, Seen, Told, Who};
+use super::{Intent, Linux, ObjectId, OpenId, Options, Request, Seen, Told, Who, Writing};
 use crate::{CacheOptions, Interval, LookupCache, Moment, ObjectKind, PlusMode};
 
 const ROOT: ObjectId = ObjectId(1);
@@ -33,6 +36,8 @@ fn linux(cache: CacheOptions) -> Linux {
         read_size: 1 << 20,
         write_size: 64 << 10,
         list_size: 1 << 20,
+        handle_size: 32,
+        sync: false,
     };
     Linux::new(options, seen(1, ObjectKind::Directory, 4096), Moment::default())
 }
@@ -184,87 +189,24 @@ fn noac_asks_each_time() {
 }
 
 #[test]
-fn a_small_file_is_one_read_and_then_none() {
-    let mut linux = with_file(CacheOptions::default(), 10_000);
-    for _ in 0..3 {
-        linux.read(OpenId(1), &file(10_000), (0, 65_536), seconds(0));
+fn what_the_server_refuses_was_asked_for() {
+    let mut linux = with_file(CacheOptions::default(), 10);
+    linux.refused(Request::RemoveDirectory, ROOT, Some(b"d"), seconds(0));
+    assert_eq!(sent(&mut linux), [Request::RemoveDirectory]);
+    linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(1));
+    assert_eq!(sent(&mut linux), nothing(), "nothing has changed");
+    for again in [Request::FirstUse; 2] {
+        linux.look_up(WHO, (ROOT, b"new"), None, Intent::OpenOrMake, seconds(1));
+        linux.refused(Request::CreateFile, ROOT, Some(b"new"), seconds(1));
+        assert_eq!(sent(&mut linux), [again, Request::CreateFile]);
     }
-    assert_eq!(sent(&mut linux), [Request::DataRead]);
-}
-
-#[test]
-fn a_sequential_reader_has_windows_up_to_128_kib() {
-    let size = 1 << 20;
-    let mut linux = with_file(CacheOptions::default(), size);
-    for block in 0..256 {
-        linux.read(OpenId(1), &file(size), (block * 4096, 4096), seconds(0));
-    }
-    let requests = sent(&mut linux);
-    let ahead = requests
-        .iter()
-        .filter(|request| **request == Request::ReadAhead)
-        .count();
-    // 16 KiB, then 32 and 64, then 128 KiB each.
-    assert_eq!((requests.len(), ahead), (11, 10), "{requests:?}");
-    // Who asks for much at once is given it at once.
-    let mut linux = with_file(CacheOptions::default(), size);
-    linux.read(OpenId(1), &file(size), (0, size), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::DataRead]);
-}
-
-#[test]
-fn any_reads_bring_each_page_once() {
-    for step in [1, 3, 7, 13, 64] {
-        for count in [1, 5, 40] {
-            let size = 200 * 4096;
-            let mut linux = with_file(CacheOptions::default(), size);
-            for block in (0..200).map(|block| block * step % 200) {
-                linux.read(OpenId(1), &file(size), (block * 4096, count * 4096), seconds(0));
-            }
-            sent(&mut linux);
-            linux.read(OpenId(2), &file(size), (0, size), seconds(0));
-            let again = sent(&mut linux);
-            assert!(
-                step % 2 == 0 || again.is_empty(),
-                "step {step}, count {count}: {again:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_write() {
-    let mut linux = linux(CacheOptions::default());
-    linux.look_up(WHO, (ROOT, b"new"), None, Intent::OpenOrMake, seconds(0));
-    linux.make(Request::CreateFile, (ROOT, b"new"), &file(0), false, seconds(0));
-    linux.write(ObjectId(2), (0, 100), false, seconds(0));
-    linux.write(ObjectId(2), (100, 5000), false, seconds(0));
-    linux.make_durable(ObjectId(2), seconds(0));
-    linux.make_durable(ObjectId(2), seconds(0));
+    linux.write(ObjectId(2), (0, 100_000), Writing::default(), seconds(1));
+    linux.fail_to_write(ObjectId(2), seconds(1));
     assert_eq!(
         sent(&mut linux),
-        [
-            Request::Access,
-            Request::FirstUse,
-            Request::CreateFile,
-            Request::Write
-        ]
+        [Request::Write; 2],
+        "there is nothing to commit"
     );
-    linux.write(ObjectId(2), (0, 200_000), false, seconds(0));
-    linux.make_durable(ObjectId(2), seconds(0));
-    assert_eq!(
-        sent(&mut linux),
-        [
-            Request::Write,
-            Request::Write,
-            Request::Write,
-            Request::Write,
-            Request::Commit
-        ]
-    );
-    // Our own changes leave everything believed.
-    linux.stat(&file(200_000), seconds(1));
-    assert_eq!(sent(&mut linux), nothing());
 }
 
 #[test]
@@ -313,89 +255,6 @@ fn changed_rights_are_asked_for_again() {
 }
 
 #[test]
-fn a_listing_is_asked_for_once_and_teaches_its_names() {
-    let mut linux = linux(CacheOptions::default());
-    let names: Vec<Vec<u8>> = (0..100)
-        .map(|number| format!("name{number}").into_bytes())
-        .collect();
-    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    let list = |linux: &mut Linux, at| {
-        for (from_start, names) in [(true, &names[..]), (false, &[])] {
-            linux.list(OpenId(1), ROOT, Told { from_start, names }, at);
-        }
-        linux.listed(OpenId(1));
-        sent(linux)
-    };
-    assert_eq!(list(&mut linux, seconds(0)), [Request::ListPlus]);
-    assert_eq!(list(&mut linux, seconds(1)), nothing());
-    linux.look_up(WHO, (ROOT, b"name5"), Some(&file(10)), Intent::Use, seconds(1));
-    assert_eq!(sent(&mut linux), [Request::Access], "the name is known");
-    // Our own change voids the listing, but not its names.
-    linux.unlink((ROOT, b"name7"), seconds(1));
-    sent(&mut linux);
-    assert_eq!(list(&mut linux, seconds(1)), [Request::ListPlus]);
-}
-
-#[test]
-fn rdirplus_decides_how_a_large_directory_is_listed() {
-    let names: Vec<Vec<u8>> = (0..10_000)
-        .map(|number| format!("name{number:08}").into_bytes())
-        .collect();
-    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    for (plus, with, without) in [
-        (PlusMode::Always, true, false),
-        (PlusMode::Never, false, true),
-        (PlusMode::Auto, true, true),
-    ] {
-        let mut linux = linux(CacheOptions {
-            plus,
-            ..CacheOptions::default()
-        });
-        for chunk in names.chunks(1000) {
-            let from_start = chunk[0] == names[0];
-            linux.list(
-                OpenId(1),
-                ROOT,
-                Told {
-                    from_start,
-                    names: chunk,
-                },
-                seconds(0),
-            );
-        }
-        let requests = sent(&mut linux);
-        assert_eq!(requests.contains(&Request::ListPlus), with, "{plus:?}");
-        assert_eq!(requests.contains(&Request::ListPlain), without, "{plus:?}");
-    }
-}
-
-#[test]
-fn no_reply_is_larger_than_the_server_prefers() {
-    let names: Vec<Vec<u8>> = (0..10_000)
-        .map(|number| format!("name{number:08}").into_bytes())
-        .collect();
-    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    // An entry takes 36 bytes: 1,817 fit into the first reply, 452 into 16 KiB, and 110 into what is asked for instead of 7 bytes.
-    for (list_size, requests) in [(1 << 20, 6), (16 << 10, 23), (7, 91)] {
-        let mut linux = linux(CacheOptions {
-            plus: PlusMode::Never,
-            ..CacheOptions::default()
-        });
-        linux.options.list_size = list_size;
-        let told = Told {
-            from_start: true,
-            names: &names,
-        };
-        linux.list(OpenId(1), ROOT, told, seconds(0));
-        assert_eq!(
-            sent(&mut linux),
-            vec![Request::ListPlain; requests],
-            "{list_size}"
-        );
-    }
-}
-
-#[test]
 fn a_link_is_read_once() {
     let mut linux = linux(CacheOptions::default());
     let link = seen(3, ObjectKind::Symlink, 4);
@@ -428,37 +287,6 @@ fn actimeo_holds_for_files_and_directories() {
     linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(10));
     linux.stat(&file(10), seconds(10));
     assert_eq!(sent(&mut linux), [Request::AttributesExpired; 2]);
-}
-
-#[test]
-fn pages_here_and_there_are_forgotten_beyond_the_limit() {
-    const PAGE: u64 = 4096;
-    const STRIDE: u64 = 1000;
-    let limit = RANGES_MAX as u64;
-    let size = (limit + 2) * STRIDE * PAGE;
-    let mut linux = with_file(CacheOptions::default(), size);
-    let read = |linux: &mut Linux, number: u64| {
-        let range = (number * STRIDE * PAGE, PAGE);
-        linux.read(OpenId(1), &file(size), range, seconds(0));
-        linux.forgotten()
-    };
-    for number in 1..=limit {
-        assert_eq!(read(&mut linux, number), 0, "{number}");
-    }
-    sent(&mut linux);
-    assert_eq!((read(&mut linux, 1), sent(&mut linux)), (0, vec![]));
-    assert_eq!(read(&mut linux, limit + 1), 1);
-    // What was read last is kept, between two gaps.
-    assert_eq!(linux.objects[&ObjectId(2)].pages.gaps(0, size / PAGE).len(), 2);
-    for number in 0..=limit {
-        linux.write(ObjectId(2), (number * STRIDE * PAGE, PAGE), false, seconds(0));
-    }
-    assert!(linux.objects[&ObjectId(2)].dirty.is_empty());
-    let writes = sent(&mut linux)
-        .iter()
-        .filter(|one| **one == Request::Write)
-        .count();
-    assert_eq!(writes, RANGES_MAX + 1);
 }
 
 #[test]
