@@ -194,7 +194,7 @@ impl Client {
             name,
             error: errno::told(&answer)
         });
-        answer.map(drop)
+        answer
     }
 
     /// Refuses names that no directory can hold.
