@@ -202,9 +202,11 @@ fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
 fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
     let (listener, address) = listen();
     let (held, release) = channel::<()>();
+    let (saw_first, seen_first) = channel();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let first = read_record(&mut stream).unwrap();
+        saw_first.send(()).unwrap();
         let second = read_record(&mut stream).unwrap();
         stream.write_all(&echo(&first)).unwrap();
         // The second is answered once the first caller has left.
@@ -233,6 +235,7 @@ fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
                 reply.unwrap().was_taken()
             }
         });
+        seen_first.recv().unwrap();
         let second = scope.spawn(move || {
             let taker = Recorder::new(Habit::Takes);
             let reply = call_taken(transport, &[2; 8], &taker).0;
