@@ -193,3 +193,74 @@ fn failed(error: &redb::Error) -> Errno {
     tracing::error!(%error, "the table of handles cannot be used");
     Errno::IO
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::time::{Duration, Instant};
+    use std::{fs, thread};
+
+    use super::super::handles::Handles;
+    use crate::{Caller, CreateMode, HandleChoice, LocalOptions, LocalVfs, SetAttributes, Vfs};
+
+    /// Polls `condition` until it is true, or a while; whether it was.
+    fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !condition() {
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// A table's disk is slow, or busy with what another thread writes.
+    #[test]
+    fn whoever_waits_for_the_table_keeps_nobody_from_the_directory() {
+        let top = tempfile::tempdir().unwrap();
+        let tree = top.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        let options = LocalOptions {
+            handles: HandleChoice::Table,
+            table: Some(top.path().join("table.redb")),
+            ..LocalOptions::default()
+        };
+        let vfs = &LocalVfs::open(&tree, &options).unwrap();
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let (caller, root) = (&Caller::new(uid.as_raw(), gid.as_raw(), &[]), &vfs.root());
+        let set = &SetAttributes::default();
+        let create = |name: &[u8]| vfs.create(caller, root, name, CreateMode::Guarded(set)).value;
+        let known = create(b"known").unwrap().node.handle;
+        create(b"old").unwrap();
+        let Handles::Table(table) = &vfs.handles else {
+            panic!("handles are by table");
+        };
+        let changes: [(&str, &(dyn Fn() -> bool + Sync)); 4] = [
+            ("made", &|| create(b"made").is_ok()),
+            ("directory", &|| {
+                let made = vfs.make_directory(caller, root, b"directory", set);
+                made.value.is_ok()
+            }),
+            ("linked", &|| {
+                vfs.link(caller, &known, root, b"linked").directory.value.is_ok()
+            }),
+            ("new", &|| {
+                vfs.rename(caller, root, b"old", root, b"new").value.is_ok()
+            }),
+        ];
+        for (name, change) in changes {
+            let writer = table.database.begin_write().unwrap();
+            thread::scope(|scope| {
+                let changing = scope.spawn(change);
+                let is_made = comes_true(|| tree.join(name).exists());
+                let is_free = comes_true(|| vfs.locks.try_hold(root).is_some());
+                let waits = !changing.is_finished();
+                // First of all: else nobody goes on.
+                drop(writer);
+                assert!(changing.join().unwrap(), "{name}");
+                assert!(is_made && is_free && waits, "{name}: {is_made} {is_free} {waits}");
+            });
+        }
+    }
+}
