@@ -130,6 +130,7 @@ const RUNTIME: &[libc::c_long] = &[
     libc::SYS_rseq,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
     libc::SYS_gettid,
     libc::SYS_getpid,
     libc::SYS_tgkill,

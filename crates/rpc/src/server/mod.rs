@@ -11,6 +11,7 @@ mod context;
 mod crew;
 mod limits;
 mod overdue;
+mod pace;
 mod parking;
 mod piece;
 mod pressing;
@@ -115,6 +116,7 @@ impl Server {
             parking,
             crew,
             waiting_for_rest: AtomicUsize::new(0),
+            looks_out: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         };
         Ok(Self {

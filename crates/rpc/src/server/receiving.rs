@@ -1,7 +1,8 @@
 //! How a serving thread waits for a client: for the next call, the rest of one, or room for replies.
 //!
 //! Invariant: no client holds a thread for longer than it is worth. An idle connection has a second, or less where threads are
-//! many; half a record and untaken replies have a tenth of one, and only a few threads wait for the former at all.
+//! many; half a record and untaken replies have a tenth of one, and only a few threads wait for the former at all. No more than
+//! one keeps a processor busy with looking out for calls.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -12,12 +13,13 @@ use curt_trace::stages::{self, Stage};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
-    net::RecvFlags,
+    net::{RecvFlags, sockopt},
 };
 
 use super::{
     connection::{Connection, Sent},
     crew::Pressure,
+    pace::Pace,
     parking::IDLE_MAX,
     serve::{Hall, Job},
 };
@@ -86,7 +88,7 @@ impl Hall {
         &self,
         connection: &Connection,
         inbox: &mut Inbox,
-        patience: &mut Patience,
+        (patience, pace): (&mut Patience, &mut Pace),
     ) -> Received {
         if self.stopping.load(Ordering::SeqCst) {
             return Received::End;
@@ -106,22 +108,46 @@ impl Hall {
         match self.crew.pressure(&connection.seat.client.share) {
             Pressure::Short => receive_or(connection, inbox, || None),
             Pressure::Full => receive_or(connection, inbox, || Some(PATIENCE_WHEN_FULL)),
-            Pressure::None => self.linger(connection, inbox),
+            Pressure::None => self.linger(connection, inbox, pace),
         }
     }
 
     /// Waits for a call in the receive itself, which is the quickest; the socket has a timeout for that.
-    fn linger(&self, connection: &Connection, inbox: &mut Inbox) -> Received {
+    fn linger(&self, connection: &Connection, inbox: &mut Inbox, pace: &mut Pace) -> Received {
+        let begin = pace.begin_wait();
         connection.lingering.store(true, Ordering::SeqCst);
         let received = if self.stopping.load(Ordering::SeqCst) {
             Received::End
         } else if self.stages.is_due() {
             self.receive_measured(connection, inbox)
         } else {
-            receive_now(connection, inbox, RecvFlags::empty())
+            match pace
+                .look_until(begin)
+                .map(|end| self.look_out(connection, inbox, end))
+            {
+                None | Some(Received::Nothing) => receive_now(connection, inbox, RecvFlags::empty()),
+                Some(received) => received,
+            }
         };
+        pace.end_wait(begin, Instant::now);
         // Relaxed: who still sees it set ends a connection that is about to see for itself that the server stops.
         connection.lingering.store(false, Ordering::Relaxed);
+        received
+    }
+
+    /// Tries to receive until `end`, without sleeping, unless another thread does so for another client, or the client needs the
+    /// processor itself.
+    fn look_out(&self, connection: &Connection, inbox: &mut Inbox, end: Instant) -> Received {
+        if shares_processor(connection) || self.looks_out.swap(true, Ordering::Relaxed) {
+            return Received::Nothing;
+        }
+        let received = loop {
+            match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
+                Received::Nothing if Instant::now() < end => std::hint::spin_loop(),
+                received => break received,
+            }
+        };
+        self.looks_out.store(false, Ordering::Relaxed);
         received
     }
 
@@ -177,6 +203,12 @@ impl Hall {
             }
         }
     }
+}
+
+/// Whether what came last over a connection was sent, or received by the network's interrupt, on the processor of this thread.
+fn shares_processor(connection: &Connection) -> bool {
+    let last = sockopt::socket_incoming_cpu(&connection.socket);
+    last.is_ok_and(|last| usize::try_from(last) == Ok(rustix::thread::sched_getcpu()))
 }
 
 /// Receives what is there; if nothing is, once more after at most the time that `patience` allows.

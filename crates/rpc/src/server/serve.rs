@@ -20,6 +20,7 @@ use super::{
     context::Turn,
     crew::{Crew, Pressure, Work},
     limits::Limit,
+    pace::Pace,
     parking::Parking,
     piece::FilePiece,
     receiving::{Patience, Received, receive_more},
@@ -48,6 +49,8 @@ pub(super) struct Hall {
     pub(super) crew: Arc<Crew<Job>>,
     /// Threads that wait for the rest of a record. Relaxed: one more or less does no harm.
     pub(super) waiting_for_rest: AtomicUsize,
+    /// A thread looks out for calls without sleeping. Relaxed: two of them for a moment do no harm.
+    pub(super) looks_out: AtomicBool,
     /// Set once. SeqCst with [`Connection::lingering`].
     pub(super) stopping: AtomicBool,
 }
@@ -143,6 +146,7 @@ impl Hall {
     fn serve(self: &Arc<Self>, connection: &Arc<Connection>, mut inbox: Inbox, own: &mut Buffers) {
         // Half a record that was parked already holds no thread again.
         let mut patience = Patience::new(inbox.is_empty());
+        let mut pace = Pace::default();
         loop {
             if connection.has_backlog() {
                 self.flush(connection, own);
@@ -151,25 +155,23 @@ impl Hall {
                 }
             }
             match inbox.whole(|beginning| self.limits.records.limit(beginning)) {
-                Ok(Some(whole)) => match self.execute(connection, &inbox, whole, own) {
-                    After::ReadOn => {
-                        inbox.skip(whole);
-                        patience = Patience::new(true);
+                Ok(Some(whole)) => {
+                    match self.execute(connection, &inbox, whole, own) {
+                        After::ReadOn => inbox.skip(whole),
+                        After::Reclaimed(rest) => inbox = rest,
+                        After::HandedOver => return,
+                        After::Close => break,
                     }
-                    After::Reclaimed(rest) => {
-                        inbox = rest;
-                        patience = Patience::new(true);
-                    }
-                    After::HandedOver => return,
-                    After::Close => break,
-                },
+                    patience = Patience::new(true);
+                    pace.called();
+                }
                 // Replies go together while more calls are there already.
                 Ok(None) if own.is_worth_waiting(&inbox) && receive_more(connection, &mut inbox) => {}
                 Ok(None) => {
                     if self.flush(connection, own) == Sent::Waits {
                         continue;
                     }
-                    match self.receive(connection, &mut inbox, &mut patience) {
+                    match self.receive(connection, &mut inbox, (&mut patience, &mut pace)) {
                         Received::Bytes => {}
                         Received::Nothing => return self.park(connection, inbox),
                         Received::End => break,
