@@ -25,7 +25,7 @@ pub(crate) trait World {
 
 /// What a search came to.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+enum Outcome {
     /// Nothing is wrong in any state.
     Holds { states: usize },
     /// The shortest way to something wrong.
@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     /// The number of states, having found nothing wrong.
-    pub(crate) fn holds(self) -> usize {
+    fn holds(self) -> usize {
         match self {
             Self::Holds { states } => states,
             Self::Broken { trace, wrong, states } => panic!("{}", report(&trace, &wrong, states)),
@@ -46,7 +46,7 @@ impl Outcome {
     }
 
     /// The number of steps of the shortest trace to what is wrong, which is printed.
-    pub(crate) fn broken(self, planted: &str) -> usize {
+    fn broken(self, planted: &str) -> usize {
         match self {
             Self::Holds { states } => panic!("{planted}: not found in {states} states"),
             Self::Broken { trace, wrong, states } => {
@@ -68,8 +68,11 @@ fn report(trace: &[String], wrong: &str, states: usize) -> String {
     text
 }
 
+/// More states than this are a failure of a model's bounds.
+const MOST: usize = 1_000_000;
+
 /// Searches until something is wrong or no state is new; more states than `most` is a failure of the model's bounds.
-pub(crate) fn explore<W: World>(world: &W, most: usize) -> Outcome {
+fn explore<W: World>(world: &W, most: usize) -> Outcome {
     let mut seen = HashSet::new();
     let mut parents: Vec<Option<(usize, W::Step)>> = vec![None];
     let start = world.start();
@@ -102,6 +105,25 @@ pub(crate) fn explore<W: World>(world: &W, most: usize) -> Outcome {
         }
     }
     Outcome::Holds { states: seen.len() }
+}
+
+/// Searches worlds in which nothing may be wrong.
+#[track_caller]
+pub(crate) fn hold<W: World + Debug>(worlds: impl IntoIterator<Item = W>) {
+    for world in worlds {
+        let states = explore(&world, MOST).holds();
+        println!("{world:?}: {states} states");
+    }
+}
+
+/// Searches a world in which something is wrong on purpose, and which is found in at most so many steps.
+#[track_caller]
+pub(crate) fn find_planted<W: World + Debug>(world: &W, steps_max: usize) {
+    let steps = explore(world, MOST).broken(&format!("{world:?}"));
+    assert!(
+        steps <= steps_max,
+        "{world:?}: a trace of {steps} steps is not the shortest"
+    );
 }
 
 fn trace<S: Copy + Debug>(parents: &[Option<(usize, S)>], mut index: usize, last: S) -> Vec<String> {

@@ -2,7 +2,7 @@
 //!
 //! The clients call the crate's own decide and absorb functions; the model adds only what lies around them: a table of
 //! pages or names, threads, messages on their way, a server whose clock is coarse. Breadth first, so that what is found
-//! comes as a shortest trace. Each property is also shown to be able to fail: a planted mistake must be found.
+//! comes as a shortest trace. What lies around is in `server`, `setting` and `table`, alike for all models. Each property is also shown to be able to fail: a planted mistake must be found.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where its own model is wrong")]
 
@@ -10,4 +10,7 @@ mod directories;
 mod explore;
 mod files;
 mod names;
+mod server;
+mod setting;
+mod table;
 mod time;

@@ -1,16 +1,17 @@
 //! What the clients do, by the real decisions.
 
 use curt_policy::{
-    Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameIntent, NameLabel, NameView, Report, Stamp,
+    Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameIntent, NameLabel, NameView,
     complete::{Pass, survives, survives_refusal, told},
     names::{self, Entry, Found, Learned, Solidity, Wanted},
 };
 
 use super::{
     complete::Complete,
-    state::{Call, Client, EARLY, LATE, Listed, NAMES, Name, Object, Reply, Request, State, Step, Thread},
+    state::{Call, Client, EARLY, LATE, Listed, NAMES, Object, Reply, Request, State, Step, Thread, kind},
     world::{Directories, Planted, moved},
 };
+use crate::setting::{absorb_loss, learn_time, report};
 
 /// What clients change.
 const CHANGES: [(Request, usize); 3] = [
@@ -98,8 +99,7 @@ impl Directories {
         own.operations += 1;
         for name in touched(request, name) {
             own.directory.begin_mutation();
-            own.names[name].changes += 1;
-            own.names[name].entry = None;
+            own.names[name].changes();
         }
         let call = self.call(&next, at, (request, name));
         self.send(&mut next, at, call);
@@ -130,7 +130,7 @@ impl Directories {
         };
         let entry = own.names[call.name].entry;
         let of = |object: Object, label: NameLabel| {
-            let kept = (Name::kind(object), label);
+            let kept = (kind(object), label);
             NameView::of(kept, &own.directory, &own.clock, wanted, &options)
         };
         let missing = own.complete.filter(|complete| match self.planted {
@@ -161,7 +161,7 @@ impl Directories {
     fn go_on(&self, state: &mut State, at: At, call: Call) -> Option<String> {
         let (object, view) = self.view(state, at, &call);
         debug_assert!(
-            view.entry == Entry::Absent || Name::kind(object) == view.entry,
+            view.entry == Entry::Absent || kind(object) == view.entry,
             "{view:?}"
         );
         let request = match decide(&view, &self.options()) {
@@ -191,15 +191,8 @@ impl Directories {
             call.sent_at
         };
         let own = &mut state.clients[at.0];
-        let Stamp::Times { ctime, .. } = reply.after.stamp else {
-            unreachable!()
-        };
-        own.clock.learn(ctime, received_at);
-        let report = Report {
-            facts: reply.after,
-            sent_at,
-            received_at,
-        };
+        learn_time(&mut own.clock, &reply.after, received_at);
+        let report = report(reply.after, sent_at, received_at);
         match call.request {
             Request::Getattr => {
                 let _ = own.directory.absorb(report, &options);
@@ -289,15 +282,8 @@ impl Directories {
         let own = &mut next.clients[at.0];
         own.threads[at.1] = Thread::Idle;
         for name in names {
-            let mutation = Mutation {
-                before: None,
-                after: None,
-                sent_at: call.sent_at,
-                received_at,
-            };
-            let _ = own.directory.absorb_mutation(mutation, &self.options());
-            own.names[name].changes += 1;
-            own.names[name].entry = None;
+            let _ = absorb_loss(&mut own.directory, (call.sent_at, received_at), &self.options());
+            own.names[name].changes();
         }
         each(Step::Lose(at.0, at.1, call.request), next, None);
     }
@@ -320,9 +306,8 @@ impl Directories {
             .collect();
         for (name, alone, absorbed) in ended {
             let kept = &mut own.names[name];
-            kept.changes += 1;
+            kept.changes();
             kept.floor = kept.floor.max(reply.positions[name]);
-            kept.entry = None;
             if reply.was == reply.is {
                 let exists = call.request == Request::Create;
                 own.complete = own.complete.filter(|complete| {

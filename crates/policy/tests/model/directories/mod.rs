@@ -15,7 +15,8 @@ use curt_policy::RacyGuard;
 
 use self::world::{Bounds, Directories, Planted};
 use crate::{
-    explore::explore,
+    explore::{find_planted, hold},
+    setting::Setting,
     time::{Grain, TICK},
 };
 
@@ -62,23 +63,20 @@ const PAIR: Bounds = Bounds {
     ..ALONE
 };
 
-const MOST: usize = 1_000_000;
 const SHORT: Option<Duration> = Some(TICK);
 const NOAC: Option<Duration> = None;
 
 #[track_caller]
 fn holds(grain: Grain, guard: RacyGuard, runs: &[(Option<Duration>, Bounds)]) {
-    for (lifetime, bounds) in runs {
-        let directories = Directories {
+    hold(runs.iter().map(|(lifetime, bounds)| Directories {
+        setting: Setting {
             grain,
             guard,
-            planted: Planted::Nothing,
             lifetime: *lifetime,
-            bounds: *bounds,
-        };
-        let states = explore(&directories, MOST).holds();
-        println!("{grain:?}, guard {guard:?}, lifetime {lifetime:?}, {bounds:?}: {states} states");
-    }
+        },
+        planted: Planted::Nothing,
+        bounds: *bounds,
+    }));
 }
 
 #[test]
@@ -189,17 +187,16 @@ fn every_planted_mistake_about_complete_directories_is_found() {
         ),
         (Planted::TornCounts, fine, NOAC, PASS),
     ] {
-        let directories = Directories {
+        let setting = Setting {
             grain,
             guard,
-            planted,
             lifetime,
+        };
+        let directories = Directories {
+            setting,
+            planted,
             bounds,
         };
-        let steps = explore(&directories, MOST).broken(&format!("{planted:?}"));
-        assert!(
-            steps <= 12,
-            "{planted:?}: a trace of {steps} steps is not the shortest"
-        );
+        find_planted(&directories, 12);
     }
 }

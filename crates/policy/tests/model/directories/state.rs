@@ -2,17 +2,14 @@
 
 use std::fmt;
 
-use curt_policy::{
-    AttributeState, Before, Facts, Moment, NameLabel, ServerClock, Ticket,
-    complete::Pass,
-    names::{Entry, Learned},
-};
+use curt_policy::{AttributeState, Before, Facts, Moment, ServerClock, Ticket, complete::Pass, names::Entry};
 
 use super::complete::Complete;
-use crate::time::{Changed, Time};
-
-/// Who changes names at once, without requests that take time.
-pub(super) const STRANGER: usize = 2;
+use crate::{
+    server::{Changes, History},
+    table::Name,
+    time::Time,
+};
 
 /// Names that the directory can have. The first comes first in a listing, in a reply of its own if there are two.
 pub(super) const NAMES: usize = 2;
@@ -38,9 +35,9 @@ pub(super) struct State {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Server {
-    /// For each name, what it led to, and since when.
-    pub(super) history: [Vec<(Object, Moment)>; NAMES],
-    pub(super) changed: Changed,
+    /// Of each name, what it leads to.
+    pub(super) history: [History<Object>; NAMES],
+    pub(super) changes: Changes,
     /// Objects that were ever made.
     pub(super) made: u8,
 }
@@ -49,22 +46,10 @@ pub(super) struct Server {
 pub(super) struct Client {
     pub(super) directory: AttributeState,
     pub(super) clock: ServerClock,
-    pub(super) names: [Name; NAMES],
+    pub(super) names: [Name<Object>; NAMES],
     pub(super) complete: Option<Complete>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
-    pub(super) changed_in: Option<u16>,
-    /// Another client changed the directory within the tick of a change of this one's, after it.
-    pub(super) excused: bool,
-}
-
-#[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Name {
-    pub(super) entry: Option<(Object, NameLabel)>,
-    /// Counts beginnings and ends of changes of ours.
-    pub(super) changes: u8,
-    /// The states of the name's history before this one this client knows to be past.
-    pub(super) floor: usize,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -173,22 +158,16 @@ impl fmt::Debug for Step {
 impl State {
     /// Somebody gives names other objects, all at once.
     pub(super) fn change(&mut self, by: usize, now: &[(usize, Object)]) {
-        for (other, own) in self.clients.iter_mut().enumerate() {
-            own.excused |= other != by && own.changed_in == Some(self.time.tick);
-        }
-        if let Some(own) = self.clients.get_mut(by) {
-            own.changed_in = Some(self.time.tick);
-        }
-        self.server.changed = self.server.changed.next(self.time);
+        self.server.changes.make(by, self.time);
         for (name, object) in now {
-            self.server.history[*name].push((*object, self.time.moment()));
+            self.server.history[*name].push(*object, self.time.moment());
         }
     }
 }
 
 impl Server {
     pub(super) fn object(&self, name: usize) -> Object {
-        self.history[name].last().unwrap().0
+        self.history[name].is()
     }
 
     pub(super) fn objects(&self) -> Listed {
@@ -215,21 +194,11 @@ impl Server {
     }
 }
 
-impl Name {
-    /// Does what the policy says about a name that leads to `object`.
-    pub(super) fn keep(&mut self, object: Object, learned: Learned) {
-        match learned {
-            Learned::Positive(label) | Learned::Negative(label) => self.entry = Some((object, label)),
-            Learned::Drop => self.entry = None,
-            Learned::Leave => {}
-        }
-    }
-
-    pub(super) fn kind(object: Object) -> Entry {
-        if object.is_some() {
-            Entry::Positive
-        } else {
-            Entry::Negative
-        }
+/// What is known of a name that leads there.
+pub(super) fn kind(object: Object) -> Entry {
+    if object.is_some() {
+        Entry::Positive
+    } else {
+        Entry::Negative
     }
 }

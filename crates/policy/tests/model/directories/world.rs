@@ -2,17 +2,15 @@
 
 use core::time::Duration;
 
-use curt_policy::{
-    AttributeState, CacheOptions, Facts, Interval, ObjectKind, RacyGuard, ServerClock,
-    server_clock::GUARD_MIN,
-};
+use curt_policy::{AttributeState, CacheOptions, Facts, ObjectKind, ServerClock};
 
-use super::state::{
-    Call, Change, Client, EARLY, LATE, Listed, Name, Reply, Request, STRANGER, Server, State, Step, Thread,
-};
+use super::state::{Call, Change, Client, EARLY, LATE, Listed, Reply, Request, Server, State, Step, Thread};
 use crate::{
     explore::World,
-    time::{Changed, Grain, Time},
+    server::{Changes, History, STRANGER},
+    setting::{Setting, threads},
+    table::Name,
+    time::Time,
 };
 
 /// A mistake put into the client on purpose.
@@ -39,12 +37,10 @@ pub(super) enum Planted {
     TornCounts,
 }
 
+#[derive(Debug)]
 pub(super) struct Directories {
-    pub(super) grain: Grain,
-    pub(super) guard: RacyGuard,
+    pub(super) setting: Setting,
     pub(super) planted: Planted,
-    /// acdirmin and acdirmax; `None` is noac.
-    pub(super) lifetime: Option<Duration>,
     pub(super) bounds: Bounds,
 }
 
@@ -78,7 +74,7 @@ impl World for Directories {
     type Step = Step;
 
     fn guarded(&self) -> bool {
-        self.guard != RacyGuard::Off
+        self.setting.is_guarded()
     }
 
     fn start(&self) -> State {
@@ -89,15 +85,13 @@ impl World for Directories {
             complete: None,
             threads: [Thread::Idle, Thread::Idle],
             operations: 0,
-            changed_in: None,
-            excused: false,
         };
         let long_ago = Time::START.moment();
         State {
             time: Time::START.after_tick(),
             server: Server {
-                history: [vec![(None, long_ago)], vec![(Some(0), long_ago)]],
-                changed: Changed::OLD,
+                history: [None, Some(0)].map(|object| History::new(object, long_ago)),
+                changes: Changes::OLD,
                 made: 0,
             },
             clients: [client(), client()],
@@ -109,7 +103,7 @@ impl World for Directories {
     }
 
     fn steps(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
-        if self.guard == RacyGuard::Auto && state.clients.iter().any(|client| client.excused) {
+        if state.server.changes.excuses(self.setting.guard) {
             return;
         }
         if state.ticks < self.bounds.ticks {
@@ -119,10 +113,7 @@ impl World for Directories {
         }
         self.strangers(state, each);
         self.evictions(state, each);
-        for (client, thread) in [(0, 0), (0, 1), (1, 0)] {
-            if client == 0 && thread >= self.bounds.threads {
-                continue;
-            }
+        for (client, thread) in threads(self.bounds.threads) {
             match &state.clients[client].threads[thread] {
                 Thread::Idle if state.clients[client].operations < self.bounds.operations[client] => {
                     self.begin(state, client, thread, each);
@@ -160,26 +151,7 @@ pub(super) fn moved(state: &State) -> State {
 
 impl Directories {
     pub(super) fn options(&self) -> CacheOptions {
-        let lifetime = self.lifetime.unwrap_or(Duration::ZERO);
-        CacheOptions {
-            racy_guard: self.guard,
-            attribute_cache: self.lifetime.is_some(),
-            directories: Interval {
-                min: lifetime,
-                max: lifetime,
-            },
-            ..CacheOptions::default()
-        }
-    }
-
-    /// How old what a look-up is told may be.
-    pub(super) fn allowance(&self) -> Duration {
-        let guard = if self.guard == RacyGuard::Off {
-            Duration::ZERO
-        } else {
-            GUARD_MIN
-        };
-        self.lifetime.unwrap_or(Duration::ZERO).max(guard)
+        self.setting.options()
     }
 
     fn strangers(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
@@ -280,20 +252,13 @@ impl Directories {
             after: self.facts(&state.server),
             was,
             is,
-            positions: [EARLY, LATE].map(|name| state.server.history[name].len() - 1),
+            positions: [EARLY, LATE].map(|name| state.server.history[name].position()),
         };
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
     fn facts(&self, server: &Server) -> Facts {
-        Facts {
-            kind: ObjectKind::Directory,
-            mode: 0o755,
-            uid: 1,
-            gid: 1,
-            size: 2,
-            stamp: server.changed.stamp(self.grain),
-        }
+        self.setting.facts(ObjectKind::Directory, server.changes.last)
     }
 
     /// Is this what a look-up may be told that began at `began`?
@@ -305,16 +270,7 @@ impl Directories {
         told: Option<u8>,
     ) -> Option<String> {
         let history = &state.server.history[call.name];
-        let (name, floor) = (call.name, call.floor);
-        let recent = |position: usize| {
-            history
-                .get(position + 1)
-                .is_none_or(|(_, ended)| ended.plus(self.allowance()) >= call.began)
-        };
-        let right = (floor..history.len()).any(|position| history[position].0 == told && recent(position));
-        (!right).then(|| {
-            let word = told.map_or_else(|| "missing".to_owned(), |object| format!("object {object}"));
-            format!("client {client} is told that name {name} is {word}; its states were {history:?}, the first {floor} known to be past")
-        })
+        let wrong = history.judge(told, (call.began, call.floor), self.setting.allowance());
+        wrong.map(|wrong| format!("client {client}, name {}: {wrong}", call.name))
     }
 }

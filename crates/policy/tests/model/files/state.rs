@@ -7,10 +7,7 @@ use curt_policy::{
     data::{self, DataLabel},
 };
 
-use crate::time::{Changed, Time};
-
-/// The stranger that the server remembers as the last to change the file.
-pub(super) const STRANGER: usize = 2;
+use crate::{server::Changes, time::Time};
 
 pub(super) type Block = u8;
 
@@ -31,7 +28,7 @@ pub(super) struct Server {
     pub(super) history: [Vec<Block>; 2],
     /// For each block, how many of those were written by somebody who has closed.
     pub(super) closed: [usize; 2],
-    pub(super) changed: Changed,
+    pub(super) changes: Changes,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -43,10 +40,6 @@ pub(super) struct Client {
     pub(super) label: Option<DataLabel>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
-    /// The last tick in which the server took a change of this one.
-    pub(super) changed_in: Option<u16>,
-    /// Another client changed the file within the tick of a change of this one's, after it.
-    pub(super) excused: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -114,13 +107,7 @@ impl fmt::Debug for Step {
 impl State {
     /// The server takes new contents of a block from a client or a stranger.
     pub(super) fn change(&mut self, by: usize, block: usize, content: Block) {
-        for (other, own) in self.clients.iter_mut().enumerate() {
-            own.excused |= other != by && own.changed_in == Some(self.time.tick);
-        }
-        if let Some(own) = self.clients.get_mut(by) {
-            own.changed_in = Some(self.time.tick);
-        }
-        self.server.changed = self.server.changed.next(self.time);
+        self.server.changes.make(by, self.time);
         self.server.history[block].push(content);
     }
 }

@@ -4,15 +4,17 @@ use core::time::Duration;
 
 use curt_policy::{
     AccessView, AttributeState, CacheOptions, Facts, Moment, Mutation, ObjectKind, OpenDecision, OpenIntent,
-    OpenView, RacyGuard, Report, ServerClock, Stamp,
+    OpenView, ServerClock,
     data::{self, Pages},
     open,
 };
 
-use super::state::{Block, Call, Client, Reply, Request, STRANGER, Server, State, Step, Thread};
+use super::state::{Block, Call, Client, Reply, Request, Server, State, Step, Thread};
 use crate::{
     explore::World,
-    time::{Changed, Grain, Time},
+    server::{Changes, STRANGER},
+    setting::{Setting, learn_time, report, threads},
+    time::Time,
 };
 
 /// A mistake put into the client on purpose.
@@ -29,9 +31,9 @@ pub(super) enum Planted {
     OpenBelievesFresh,
 }
 
+#[derive(Debug)]
 pub(super) struct Files {
-    pub(super) grain: Grain,
-    pub(super) guard: RacyGuard,
+    pub(super) setting: Setting,
     pub(super) planted: Planted,
     pub(super) bounds: Bounds,
 }
@@ -56,7 +58,7 @@ impl World for Files {
     type Step = Step;
 
     fn guarded(&self) -> bool {
-        self.guard != RacyGuard::Off
+        self.setting.is_guarded()
     }
 
     fn start(&self) -> State {
@@ -68,15 +70,13 @@ impl World for Files {
             label: None,
             threads: [Thread::Idle, Thread::Idle],
             operations: 0,
-            changed_in: None,
-            excused: false,
         };
         State {
             time: Time::START,
             server: Server {
                 history: [vec![0], vec![0]],
                 closed: [1, 1],
-                changed: Changed::OLD,
+                changes: Changes::OLD,
             },
             clients: [client(), client()],
             written: 0,
@@ -86,7 +86,7 @@ impl World for Files {
     }
 
     fn steps(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
-        if self.guard == RacyGuard::Auto && state.clients.iter().any(|client| client.excused) {
+        if state.server.changes.excuses(self.setting.guard) {
             return;
         }
         if state.ticks < self.bounds.ticks {
@@ -112,10 +112,7 @@ impl World for Files {
                 each(Step::Stranger(block), next, None);
             }
         }
-        for (client, thread) in [(0, 0), (0, 1), (1, 0)] {
-            if client == 0 && thread >= self.bounds.threads {
-                continue;
-            }
+        for (client, thread) in threads(self.bounds.threads) {
             match &state.clients[client].threads[thread] {
                 Thread::Idle if state.clients[client].operations < self.bounds.operations[client] => {
                     self.begin(state, client, thread, each);
@@ -140,7 +137,7 @@ impl World for Files {
 impl Files {
     pub(super) fn options(&self) -> CacheOptions {
         CacheOptions {
-            racy_guard: self.guard,
+            racy_guard: self.setting.guard,
             close_to_open: self.planted != Planted::OpenBelievesFresh,
             ..CacheOptions::default()
         }
@@ -308,15 +305,7 @@ impl Files {
     }
 
     pub(super) fn facts(&self, server: &Server) -> Facts {
-        let stamp = server.changed.stamp(self.grain);
-        Facts {
-            kind: ObjectKind::Regular,
-            mode: 0o644,
-            uid: 1,
-            gid: 1,
-            size: 2,
-            stamp,
-        }
+        self.setting.facts(ObjectKind::Regular, server.changes.last)
     }
 
     pub(super) fn receive(
@@ -331,15 +320,8 @@ impl Files {
         let received_at = state.time.moment();
         let sent_at = call.sent_at;
         let own = &mut state.clients[client];
-        let Stamp::Times { ctime, .. } = reply.after.stamp else {
-            unreachable!()
-        };
-        own.clock.learn(ctime, received_at);
-        let report = Report {
-            facts: reply.after,
-            sent_at,
-            received_at,
-        };
+        learn_time(&mut own.clock, &reply.after, received_at);
+        let report = report(reply.after, sent_at, received_at);
         match call.request {
             Request::Getattr => {
                 if own.attributes.absorb(report, &options).contents_changed {

@@ -12,7 +12,8 @@ use curt_policy::RacyGuard;
 
 use self::world::{Bounds, Names, Planted};
 use crate::{
-    explore::explore,
+    explore::{find_planted, hold},
+    setting::Setting,
     time::{Grain, TICK},
 };
 
@@ -41,23 +42,20 @@ const WIDE: Bounds = Bounds {
     prompt: false,
 };
 
-const MOST: usize = 1_000_000;
 const SHORT: Option<Duration> = Some(TICK);
 const NOAC: Option<Duration> = None;
 
 #[track_caller]
 fn holds(grain: Grain, guard: RacyGuard, runs: &[(Option<Duration>, Bounds)]) {
-    for (lifetime, bounds) in runs {
-        let names = Names {
+    hold(runs.iter().map(|(lifetime, bounds)| Names {
+        setting: Setting {
             grain,
             guard,
-            planted: Planted::Nothing,
             lifetime: *lifetime,
-            bounds: *bounds,
-        };
-        let states = explore(&names, MOST).holds();
-        println!("{grain:?}, guard {guard:?}, lifetime {lifetime:?}, {bounds:?}: {states} states");
-    }
+        },
+        planted: Planted::Nothing,
+        bounds: *bounds,
+    }));
 }
 
 #[test]
@@ -102,15 +100,16 @@ fn a_change_without_a_reply_leaves_no_name_that_is_older_than_it_may_be() {
 
 #[test]
 fn without_the_guard_a_name_made_within_the_tick_is_missed() {
-    let planted = Planted::Nothing;
     let names = Names {
-        grain: Grain::Coarse,
-        guard: RacyGuard::Off,
-        planted,
-        lifetime: NOAC,
+        setting: Setting {
+            grain: Grain::Coarse,
+            guard: RacyGuard::Off,
+            lifetime: NOAC,
+        },
+        planted: Planted::Nothing,
         bounds: ALONE,
     };
-    explore(&names, MOST).broken("neg_racy_guard=off, coarse stamps");
+    find_planted(&names, 12);
 }
 
 #[test]
@@ -144,20 +143,16 @@ fn every_planted_mistake_about_names_is_found() {
             quick,
         ),
     ] {
-        let steps = explore(
-            &Names {
-                grain,
-                guard,
-                planted,
-                lifetime,
-                bounds,
-            },
-            MOST,
-        )
-        .broken(&format!("{planted:?}"));
-        assert!(
-            steps <= 12,
-            "{planted:?}: a trace of {steps} steps is not the shortest"
-        );
+        let setting = Setting {
+            grain,
+            guard,
+            lifetime,
+        };
+        let names = Names {
+            setting,
+            planted,
+            bounds,
+        };
+        find_planted(&names, 12);
     }
 }

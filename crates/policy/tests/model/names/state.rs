@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use curt_policy::{
-    AttributeState, Before, Facts, Moment, NameLabel, ServerClock, Ticket,
-    names::{Entry, Learned},
+use curt_policy::{AttributeState, Before, Facts, Moment, ServerClock, Ticket};
+
+use crate::{
+    server::{Changes, History},
+    table::Name,
+    time::Time,
 };
-
-use crate::time::{Changed, Time};
-
-pub(super) const STRANGER: usize = 2;
 
 /// The name that is looked up, and missing at first.
 pub(super) const WANTED: usize = 0;
@@ -30,30 +29,18 @@ pub(super) struct State {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Server {
-    /// For each name, whether it is there, and since when.
-    pub(super) history: [Vec<(bool, Moment)>; 2],
-    pub(super) changed: Changed,
+    /// Of each name, whether it is there.
+    pub(super) history: [History<bool>; 2],
+    pub(super) changes: Changes,
 }
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Client {
     pub(super) directory: AttributeState,
     pub(super) clock: ServerClock,
-    pub(super) names: [Name; 2],
+    pub(super) names: [Name<bool>; 2],
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
-    pub(super) changed_in: Option<u16>,
-    /// Another client changed the directory within the tick of a change of this one's, after it.
-    pub(super) excused: bool,
-}
-
-#[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Name {
-    pub(super) entry: Option<(Entry, NameLabel)>,
-    /// Counts beginnings and ends of changes of ours.
-    pub(super) changes: u8,
-    /// The states of the name's history before this one this client knows to be past.
-    pub(super) floor: usize,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -133,30 +120,7 @@ impl fmt::Debug for Step {
 
 impl State {
     pub(super) fn change(&mut self, by: usize, name: usize, there: bool) {
-        for (other, own) in self.clients.iter_mut().enumerate() {
-            own.excused |= other != by && own.changed_in == Some(self.time.tick);
-        }
-        if let Some(own) = self.clients.get_mut(by) {
-            own.changed_in = Some(self.time.tick);
-        }
-        self.server.changed = self.server.changed.next(self.time);
-        self.server.history[name].push((there, self.time.moment()));
-    }
-}
-
-impl Server {
-    pub(super) fn is_there(&self, name: usize) -> bool {
-        self.history[name].last().unwrap().0
-    }
-}
-
-impl Name {
-    pub(super) fn keep(&mut self, learned: Learned) {
-        match learned {
-            Learned::Positive(label) => self.entry = Some((Entry::Positive, label)),
-            Learned::Negative(label) => self.entry = Some((Entry::Negative, label)),
-            Learned::Drop => self.entry = None,
-            Learned::Leave => {}
-        }
+        self.server.changes.make(by, self.time);
+        self.server.history[name].push(there, self.time.moment());
     }
 }

@@ -3,18 +3,18 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Interval, Moment, Mutation, NameDecision, NameIntent, NameView,
-    ObjectKind, RacyGuard, Report, ServerClock, Stamp,
-    names::{self, Found, Wanted},
-    server_clock::GUARD_MIN,
+    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameIntent, NameView, ObjectKind,
+    ServerClock,
+    names::{self, Entry, Found, Wanted},
 };
 
-use super::state::{
-    Call, Client, Name, OTHER, Reply, Request, STRANGER, Server, State, Step, Thread, WANTED,
-};
+use super::state::{Call, Client, OTHER, Reply, Request, Server, State, Step, Thread, WANTED};
 use crate::{
     explore::World,
-    time::{Changed, Grain, Time},
+    server::{Changes, History, STRANGER},
+    setting::{Setting, absorb_loss, learn_time, report, threads},
+    table::Name,
+    time::Time,
 };
 
 /// A mistake put into the client on purpose.
@@ -33,12 +33,10 @@ pub(super) enum Planted {
     ExistsIgnored,
 }
 
+#[derive(Debug)]
 pub(super) struct Names {
-    pub(super) grain: Grain,
-    pub(super) guard: RacyGuard,
+    pub(super) setting: Setting,
     pub(super) planted: Planted,
-    /// acdirmin and acdirmax; `None` is noac.
-    pub(super) lifetime: Option<Duration>,
     pub(super) bounds: Bounds,
 }
 
@@ -64,7 +62,7 @@ impl World for Names {
     type Step = Step;
 
     fn guarded(&self) -> bool {
-        self.guard != RacyGuard::Off
+        self.setting.is_guarded()
     }
 
     fn start(&self) -> State {
@@ -74,15 +72,13 @@ impl World for Names {
             names: [Name::default(), Name::default()],
             threads: [Thread::Idle, Thread::Idle],
             operations: 0,
-            changed_in: None,
-            excused: false,
         };
         let long_ago = Time::START.moment();
         State {
             time: Time::START.after_tick(),
             server: Server {
-                history: [vec![(false, long_ago)], vec![(true, long_ago)]],
-                changed: Changed::OLD,
+                history: [false, true].map(|there| History::new(there, long_ago)),
+                changes: Changes::OLD,
             },
             clients: [client(), client()],
             strangers: 0,
@@ -93,7 +89,7 @@ impl World for Names {
     }
 
     fn steps(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
-        if self.guard == RacyGuard::Auto && state.clients.iter().any(|client| client.excused) {
+        if state.server.changes.excuses(self.setting.guard) {
             return;
         }
         if state.ticks < self.bounds.ticks {
@@ -111,22 +107,19 @@ impl World for Names {
         if state.strangers < self.bounds.strangers {
             let mut next = moved(state);
             next.strangers += 1;
-            let there = next.server.is_there(WANTED);
+            let there = next.server.history[WANTED].is();
             next.change(STRANGER, WANTED, !there);
             each(Step::Stranger(WANTED), next, None);
         }
         if let Some((name, request)) = state.orphan {
             let mut next = moved(state);
             next.orphan = None;
-            if next.server.is_there(name) != (request == Request::Create) {
+            if next.server.history[name].is() != (request == Request::Create) {
                 next.change(STRANGER, name, request == Request::Create);
             }
             each(Step::ExecuteOrphan(request), next, None);
         }
-        for (client, thread) in [(0, 0), (0, 1), (1, 0)] {
-            if client == 0 && thread >= self.bounds.threads {
-                continue;
-            }
+        for (client, thread) in threads(self.bounds.threads) {
             match &state.clients[client].threads[thread] {
                 Thread::Idle if state.clients[client].operations < self.bounds.operations[client] => {
                     self.begin(state, client, thread, each);
@@ -164,27 +157,8 @@ pub(super) fn moved(state: &State) -> State {
 }
 
 impl Names {
-    pub(super) fn options(&self) -> CacheOptions {
-        let lifetime = self.lifetime.unwrap_or(Duration::ZERO);
-        CacheOptions {
-            racy_guard: self.guard,
-            attribute_cache: self.lifetime.is_some(),
-            directories: Interval {
-                min: lifetime,
-                max: lifetime,
-            },
-            ..CacheOptions::default()
-        }
-    }
-
-    /// How old what a look-up is told may be.
-    pub(super) fn allowance(&self) -> Duration {
-        let guard = if self.guard == RacyGuard::Off {
-            Duration::ZERO
-        } else {
-            GUARD_MIN
-        };
-        self.lifetime.unwrap_or(Duration::ZERO).max(guard)
+    fn options(&self) -> CacheOptions {
+        self.setting.options()
     }
 
     pub(super) fn begin(
@@ -206,7 +180,7 @@ impl Names {
             (Request::Remove, WANTED),
             (Request::Remove, OTHER),
         ] {
-            if state.server.history[OTHER].len() > 1 && name == OTHER {
+            if state.server.history[OTHER].position() > 0 && name == OTHER {
                 continue;
             }
             let mut next = moved(state);
@@ -255,7 +229,10 @@ impl Names {
         let wanted = Wanted { began, now };
         let mut view = match own.names[name].entry {
             None => NameView::absent(&own.directory, wanted, &options),
-            Some(kept) => NameView::of(kept, &own.directory, &own.clock, wanted, &options),
+            Some((there, label)) => {
+                let kept = if there { Entry::Positive } else { Entry::Negative };
+                NameView::of((kept, label), &own.directory, &own.clock, wanted, &options)
+            }
         };
         if self.planted == Planted::EpochIgnored {
             view.same_contents = true;
@@ -291,30 +268,21 @@ impl Names {
         began: Moment,
         floor: usize,
     ) -> Option<String> {
-        let history = &state.server.history[name];
-        let recent = |position: usize| {
-            history
-                .get(position + 1)
-                .is_none_or(|(_, ended)| ended.plus(self.allowance()) >= began)
-        };
-        let right = (floor..history.len()).any(|position| history[position].0 == told && recent(position));
-        (!right).then(|| {
-            let word = if told { "there" } else { "missing" };
-            format!("client {client} is told that name {name} is {word}; its states were {history:?}, the first {floor} known to be past")
-        })
+        let wrong = state.server.history[name].judge(told, (began, floor), self.setting.allowance());
+        wrong.map(|wrong| format!("client {client}, name {name}: {wrong}"))
     }
 
     pub(super) fn execute(&self, state: &mut State, client: usize, thread: usize, call: Call) {
         let before = self.facts(&state.server).as_before();
-        let was = state.server.is_there(call.name);
+        let was = state.server.history[call.name].is();
         match call.request {
             Request::Create if !was => state.change(client, call.name, true),
             Request::Remove if was => state.change(client, call.name, false),
             Request::Create | Request::Remove | Request::Getattr | Request::Lookup => {}
         }
         let after = self.facts(&state.server);
-        let is = state.server.is_there(call.name);
-        let position = state.server.history[call.name].len() - 1;
+        let is = state.server.history[call.name].is();
+        let position = state.server.history[call.name].position();
         let reply = Reply {
             before,
             after,
@@ -326,15 +294,7 @@ impl Names {
     }
 
     pub(super) fn facts(&self, server: &Server) -> Facts {
-        let stamp = server.changed.stamp(self.grain);
-        Facts {
-            kind: ObjectKind::Directory,
-            mode: 0o755,
-            uid: 1,
-            gid: 1,
-            size: 2,
-            stamp,
-        }
+        self.setting.facts(ObjectKind::Directory, server.changes.last)
     }
 
     pub(super) fn receive(
@@ -353,15 +313,8 @@ impl Names {
             call.sent_at
         };
         let own = &mut state.clients[client];
-        let Stamp::Times { ctime, .. } = reply.after.stamp else {
-            unreachable!()
-        };
-        own.clock.learn(ctime, received_at);
-        let report = Report {
-            facts: reply.after,
-            sent_at,
-            received_at,
-        };
+        learn_time(&mut own.clock, &reply.after, received_at);
+        let report = report(reply.after, sent_at, received_at);
         match call.request {
             Request::Getattr => {
                 let _ = own.directory.absorb(report, &options);
@@ -375,7 +328,8 @@ impl Names {
                     call.ticket
                 };
                 let found = if reply.is { Found::Object } else { Found::Nothing };
-                own.names[call.name].keep(names::learn(found, ticket, &own.directory, adopted, sent_at));
+                let learned = names::learn(found, ticket, &own.directory, adopted, sent_at);
+                own.names[call.name].keep(reply.is, learned);
                 self.judge(state, client, call.name, reply.is, call.began, call.floor)
             }
             Request::Create | Request::Remove => {
@@ -404,16 +358,8 @@ impl Names {
         let received_at = next.time.moment();
         let own = &mut next.clients[client];
         own.threads[thread] = Thread::Idle;
-        let mutation = Mutation {
-            before: None,
-            after: None,
-            sent_at: call.sent_at,
-            received_at,
-        };
-        let absorbed = own.directory.absorb_mutation(mutation, &self.options());
-        let name = &mut own.names[call.name];
-        name.changes += 1;
-        name.entry = None;
+        let absorbed = absorb_loss(&mut own.directory, (call.sent_at, received_at), &self.options());
+        own.names[call.name].changes();
         let wrong = (absorbed.adopted || absorbed.stands).then(|| "no reply taught something".to_owned());
         each(Step::GiveUp(client, thread, call.request), next, wrong);
     }
@@ -444,12 +390,7 @@ impl Names {
         }
         name.entry = None;
         let found = if reply.is { Found::Object } else { Found::Nothing };
-        name.keep(names::learn_own(
-            found,
-            alone,
-            &own.directory,
-            absorbed,
-            call.sent_at,
-        ));
+        let learned = names::learn_own(found, alone, &own.directory, absorbed, call.sent_at);
+        name.keep(reply.is, learned);
     }
 }
