@@ -17,6 +17,9 @@ fn main() -> std::io::Result<()> {
         .chain(mount())
         .chain(nfs())
         .chain(exports())
+        .chain(filters())
+        .chain(events())
+        .chain(questions())
     {
         let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../corpus")).join(target);
         std::fs::create_dir_all(&directory)?;
@@ -180,4 +183,109 @@ fn exports() -> Vec<Seed> {
     texts
         .map(|(name, text)| ("exports", name.to_owned(), text.as_bytes().to_vec()))
         .to_vec()
+}
+
+fn filters() -> Vec<Seed> {
+    let texts = [
+        ("error", "error == ENOENT && (name =~ \"*.o\" || rtt > 1000000)"),
+        ("number", "!(dir == 0x2) || fileid >= 5 && thread != 7"),
+        ("status", "status == NFS3ERR_STALE || type == DIR"),
+        ("event", "event !~ rpc_* && procedure == READ"),
+        ("wrong", "error = -2"),
+        ("nested", "((((uid == 0))))"),
+    ];
+    texts
+        .map(|(name, text)| ("filter", name.to_owned(), text.as_bytes().to_vec()))
+        .to_vec()
+}
+
+/// Records as they are in memory, a short recording of its own words, and lanes.
+fn events() -> Vec<Seed> {
+    let lookup = curt_trace::events::Event::NfsLookupExit.index();
+    let first = |words: u64, event: usize| words | (event as u64) << 16 | 42 << 32;
+    let record = [
+        first(7, lookup),
+        1000,
+        2,
+        4,
+        u64::from_le_bytes(*b"name\0\0\0\0"),
+        9,
+        (-2_i64).cast_unsigned(),
+    ];
+    let marks = [first(2, 0xff00), 2000, first(4, 0xff02), 3000, 1, 5];
+    let bytes = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
+    let stream = [bytes(&record), bytes(&marks)].concat();
+    let described = concat!(
+        r#"{"origin":{"curt":"9","pid":7,"program":"mount","subject":"a:/b on /c","time_of_day_offset":1},"events":["#,
+        r#"{"name":"x_enter","span":"enter","fields":[{"name":"name","kind":"text"}]},"#,
+        r#"{"name":"x_exit","span":"exit","fields":[{"name":"error","kind":"errno"}]},"#,
+        r#"{"name":"call","span":"begin","fields":[{"name":"xid","kind":"hex"}]},"#,
+        r#"{"name":"reply","span":"end","fields":[{"name":"xid","kind":"hex"}]}]}"#
+    );
+    let mut head = bytes(&[u64::from_le_bytes(*b"CURTEVT1"), described.len() as u64]);
+    head.extend(described.as_bytes());
+    head.resize(head.len().next_multiple_of(8), 0);
+    let short = [
+        first(4, 0),
+        5,
+        1,
+        97,
+        first(3, 1),
+        6,
+        0,
+        first(3, 2),
+        7,
+        9,
+        first(3, 3),
+        8,
+        9,
+    ];
+    let own = [head.clone(), bytes(&short)].concat();
+    // One lane of 16 words: locked by nobody, 7 words written, none taken.
+    let mut lane = vec![0; 16 + 16];
+    lane[1] = 7;
+    lane[16..23].copy_from_slice(&record);
+    let lanes = [vec![1, 4], bytes(&lane)].concat();
+    let start = 5 + (head.len() as u64 / 8 - 1);
+    let mut ring = bytes(&[u64::from_le_bytes(*b"CURTRING"), 1, 1, 16, start]);
+    ring.extend(&head[8..]);
+    let mut lane = vec![0; 16 + 16];
+    lane[1] = 13;
+    lane[16..29].copy_from_slice(&short);
+    ring.extend(bytes(&lane));
+    vec![
+        ("recording", "records".to_owned(), stream),
+        ("recording", "own".to_owned(), own),
+        ("ring", "lanes".to_owned(), lanes),
+        ("ring", "own".to_owned(), ring),
+    ]
+}
+
+fn questions() -> Vec<Seed> {
+    let requests = [
+        ("get", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
+        ("head", "HEAD /metrics?x HTTP/1.0\n\n"),
+        ("proxy", "GET http://a:1/metrics HTTP/1.1\r\n\r\n"),
+        ("post", "POST / HTTP/1.1\r\n\r\n"),
+        ("http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    ];
+    let questions = [
+        ("report", r#"{"ask":"report"}"#),
+        ("watch", r#"{"ask":"watch"}"#),
+        (
+            "remount",
+            r#"{"ask":"remount","options":"ro,acregmin=5","table":true}"#,
+        ),
+        ("explain", r#"{"ask":"explain","linux":"nocto"}"#),
+        ("explained", r#"{"ask":"explained","paths":10}"#),
+        ("events", r#"{"ask":"events","patterns":"nfs_*,rpc_call"}"#),
+        ("answer", r#"{"refused":"no"}"#),
+    ];
+    let requests = requests.map(|(name, text)| ("metrics_request", name, text));
+    let questions = questions.map(|(name, text)| ("control_question", name, text));
+    requests
+        .into_iter()
+        .chain(questions)
+        .map(|(target, name, text)| (target, name.to_owned(), text.as_bytes().to_vec()))
+        .collect()
 }

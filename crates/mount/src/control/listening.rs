@@ -171,7 +171,8 @@ fn serve<A: Serialize>(mut peer: UnixStream, answer: impl Fn(&str, u32) -> Said<
     said.then.map_or(Ok(()), |live| live.send_to(peer))
 }
 
-fn answer(line: &str, process: u32, mount: &dyn Controlled) -> Said<Answer> {
+/// What a mount answers to a line that a process of this number has said.
+pub fn answer(line: &str, process: u32, mount: &dyn Controlled) -> Said<Answer> {
     match serde_json::from_str(line) {
         Ok(Question::Report) => Answer::Report(Box::new(mount.report())).into(),
         Ok(Question::Watch) => match mount.causers() {

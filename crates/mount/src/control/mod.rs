@@ -18,7 +18,7 @@ mod words;
 pub use asking::{AskError, ask, converse, exchange, find, list, watch};
 pub use difference::Succession;
 pub use directory::directory;
-pub use listening::{Controlled, Listening, NotRemounted, Said, check_owner, listen, listen_at};
+pub use listening::{Controlled, Listening, NotRemounted, Said, answer, check_owner, listen, listen_at};
 pub use live::{Live, keep_ring};
 pub use watching::{Causer, Causers, Watching};
 pub use words::{Answer, Held, MountReport, Question, ServerWords, Watched};

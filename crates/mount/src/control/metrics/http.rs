@@ -34,8 +34,9 @@ impl Status {
     }
 }
 
-/// The answer to what was heard, or `None` as long as the request is not whole.
-pub(super) fn answer(heard: &[u8], figures: impl FnOnce() -> String) -> Option<Vec<u8>> {
+/// The answer to what was heard, or `None` as long as the request is not whole. `figures` are made for whoever may have them.
+#[must_use]
+pub fn answer(heard: &[u8], figures: impl FnOnce() -> String) -> Option<Vec<u8>> {
     let Some(head) = head(heard) else {
         return (heard.len() >= HEAD_MAX).then(|| refusal(Status::HeadTooLarge, true));
     };

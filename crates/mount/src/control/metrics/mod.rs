@@ -10,5 +10,6 @@ mod peers;
 mod place;
 
 pub use figures::text;
+pub use http::answer;
 pub use peers::{Metrics, PEERS_MAX, Serving};
 pub use place::Place;

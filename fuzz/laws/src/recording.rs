@@ -1,0 +1,83 @@
+//! Recordings: whatever a file says, what is read of it can be shown, written and read again.
+
+use curt_trace::events::chrome::{self, Chrome};
+use curt_trace::events::recording::{Datum, Head, Item};
+use curt_trace::events::report::Report;
+use curt_trace::events::{Origin, Record, Recording, Writer};
+
+/// The bytes are a recording, and what follows the description of a good one.
+///
+/// # Panics
+/// If what was read is not what is read of it when it is written, or breaks the rules of what it is shown as.
+pub fn recording(bytes: &[u8]) {
+    check(bytes);
+    let head = Head::new(Origin::default());
+    let mut whole = Writer::of(&head).expect("a description").take();
+    whole.extend(bytes);
+    check(&whole);
+}
+
+fn check(bytes: &[u8]) {
+    let (head, records) = read(bytes);
+    shown(&head, records.clone());
+    let mut writer = Writer::of(&head).expect("it was read");
+    for record in &records {
+        writer.record(record);
+    }
+    let (again, same) = read(&writer.take());
+    assert_eq!(again, head);
+    assert_eq!(same.len(), records.len());
+    for (record, same) in records.into_iter().zip(same) {
+        assert_eq!(shortened(record), same);
+    }
+}
+
+/// What is understood, up to the first thing that makes no sense.
+fn read(bytes: &[u8]) -> (Head, Vec<Record>) {
+    let mut records = Vec::new();
+    let Ok(mut recording) = Recording::open(bytes) else {
+        return (Head::default(), records);
+    };
+    let head = recording.head().clone();
+    while let Ok(Some(item)) = recording.next_item() {
+        if let Item::Event(record) = item {
+            records.push(record);
+        }
+    }
+    // A record has two words at least.
+    assert!(records.len() <= bytes.len() / 16);
+    (head, records)
+}
+
+/// Texts are written with as many bytes as this version gives to them.
+fn shortened(record: Record) -> Record {
+    let values = record.values.into_iter().map(|value| match value {
+        Datum::Text(mut text, cut) => {
+            let cut = (cut && text.len() == 255) || text.len() > 255;
+            text.truncate(255);
+            Datum::Text(text, cut)
+        }
+        other @ (Datum::Number(_) | Datum::Signed(_)) => other,
+    });
+    Record {
+        values: values.collect(),
+        ..record
+    }
+}
+
+/// As lines, as JSON and as a trace of Chrome's format.
+pub(crate) fn shown(head: &Head, mut records: Vec<Record>) {
+    records.sort_by_key(|record| record.time);
+    let mut report = Report::new(head);
+    report.name_thread(1, "a\u{1b}thread".to_owned());
+    let mut chrome = Chrome::new(Vec::new(), head).expect("memory");
+    for record in &records {
+        let shape = &head.events[record.event];
+        let line = report.line(record, shape);
+        assert!(!line.contains(char::is_control), "{line:?}");
+        assert!(report.json(record, shape).is_object());
+        chrome.add(record, shape, &report).expect("memory");
+    }
+    let trace = String::from_utf8(chrome.finish().expect("memory")).expect("JSON");
+    chrome::check(&trace).unwrap_or_else(|broken| panic!("{broken}"));
+}

@@ -1,0 +1,4 @@
+//! Hands libFuzzer's bytes to [`curt_fuzz_laws::ring`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| curt_fuzz_laws::ring(bytes));
