@@ -14,6 +14,7 @@
 mod ahead;
 mod asking;
 mod chunk;
+mod circle;
 mod fetch;
 mod filling;
 mod growing;

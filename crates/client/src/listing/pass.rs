@@ -8,6 +8,7 @@ use curt_trace::probe;
 
 use super::{
     chunk::Chunk,
+    circle::Circle,
     memory::ListingMemory,
     sequence::{Position, Sequence, ServerPlace},
     told::{TOLD_BYTES, Told},
@@ -29,6 +30,8 @@ pub(super) struct Pass {
     past: Vec<(Arc<Sequence>, Position)>,
     /// All that was told since the directory's beginning is in `past` and `sequence`.
     is_whole: bool,
+    /// Whether names come again, of those that were told one after the other.
+    circle: Circle,
     /// What was told before the server refused a cookie and the pass had to start again.
     pub(super) told: Option<Arc<Told>>,
 }
@@ -69,6 +72,7 @@ impl Pass {
             position: Position::default(),
             _at_hand: None,
             past: Vec::new(),
+            circle: Circle::default(),
             told: None,
         }
     }
@@ -81,17 +85,27 @@ impl Pass {
         self.sequence.sequence.find(cookie)
     }
 
+    /// What is known of the names before the one behind `cookie`: nothing if they were not the last that were told.
+    pub(super) fn circle(&self, cookie: u64) -> Circle {
+        if cookie == self.cookie {
+            self.circle
+        } else {
+            Circle::default()
+        }
+    }
+
     /// The reader was told up to `cookie` and goes on at `position` of `sequence`, with `chunk` at hand. Nothing happens if the
     /// pass has gone elsewhere meanwhile.
     pub(super) fn is_at(
         &mut self,
         sequence: &Arc<Sequence>,
-        cookie: u64,
+        (cookie, circle): (u64, Circle),
         position: Position,
         chunk: Option<Arc<Chunk>>,
     ) {
         if Arc::ptr_eq(&self.sequence.sequence, sequence) {
             (self.cookie, self.position, self._at_hand) = (cookie, position, chunk);
+            self.circle = circle;
         }
     }
 

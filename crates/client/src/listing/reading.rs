@@ -15,6 +15,7 @@ use super::{
     OpenDirectory,
     asking::ReadOn,
     chunk::{Chunk, ListedEntry},
+    circle::Circle,
     pass::Pass,
     sequence::{Position, Sequence, ServerPlace, Step},
     told::Told,
@@ -36,6 +37,9 @@ struct Reader<'a> {
     position: Position,
     /// Of the last name that was told.
     cookie: u64,
+    circle: Circle,
+    /// The next name was told before, although the server did not begin again.
+    is_led_back: bool,
     told_before: Option<Arc<Told>>,
     /// Names told by this call, and how many it may tell.
     count: usize,
@@ -75,6 +79,8 @@ impl Client {
             sequence: Arc::clone(&directory.pass.lock().sequence.sequence),
             position: Position::default(),
             cookie,
+            circle: Circle::default(),
+            is_led_back: false,
             told_before: None,
             count: 0,
             most: names_between_decisions(&self.core.options()),
@@ -101,6 +107,7 @@ impl Client {
     /// Where the name after the reader's cookie is; where nobody knows, the server is asked from there.
     fn seek(&self, reader: &mut Reader<'_>) {
         let mut pass = reader.directory.pass.lock();
+        reader.circle = pass.circle(reader.cookie);
         if pass.find(reader.cookie).is_none() {
             pass.jump(&self.listing_memory, reader.cookie);
         }
@@ -114,10 +121,17 @@ impl Client {
             match reader.sequence.step(&mut reader.position) {
                 Step::Names(chunk) => {
                     let is_full = self.tell_chunk(reader, &chunk);
-                    let (at, cookie) = (reader.position, reader.cookie);
+                    let told = (reader.cookie, reader.circle);
                     let mut pass = reader.directory.pass.lock();
-                    pass.is_at(&reader.sequence, cookie, at, Some(Arc::clone(&chunk)));
+                    pass.is_at(&reader.sequence, told, reader.position, Some(Arc::clone(&chunk)));
                     drop(pass);
+                    if reader.is_led_back && reader.count == 0 {
+                        tracing::warn!(
+                            directory = ?reader.directory.id(),
+                            "the server lists a directory in circles: a name that was told comes again"
+                        );
+                        return Err(Errno::IO);
+                    }
                     self.read_ahead(reader, &chunk);
                     if is_full {
                         return Ok(());
@@ -157,11 +171,17 @@ impl Client {
                 .is_some_and(|told| told.contains(entry.name));
             left_out += u64::from(is_told);
             if !is_told && !entry.is_gone {
+                reader.is_led_back = reader.circle.is_closed_by(entry.cookie);
+                if reader.is_led_back {
+                    is_full = true;
+                    break;
+                }
                 if reader.count == reader.most || !self.tell(reader, &entry) {
                     is_full = true;
                     break;
                 }
                 reader.cookie = entry.cookie;
+                reader.circle.told(entry.cookie);
                 reader.count += 1;
             }
             reader.position.name += 1;

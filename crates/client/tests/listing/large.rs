@@ -330,3 +330,17 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
     let requests = server.lookups() + asked.len() as u64;
     assert!(requests < 800, "{requests} for 20,000 names");
 }
+
+#[test]
+fn a_circle_that_is_larger_than_the_memory_is_left_as_well() {
+    const CIRCLE: usize = 60_000;
+    let server = Scripted::new(Script {
+        count: 4 * CIRCLE as u64,
+        lie: Lie::Circle { at: CIRCLE as u64 },
+        ..Script::default()
+    });
+    let client = mount(&server, &with_listing_bytes(1 << 20));
+    let (result, names, _) = list(&client);
+    assert_eq!(result, Err(Errno::IO));
+    assert!((CIRCLE..=4 * CIRCLE).contains(&names), "{names}");
+}
