@@ -40,7 +40,7 @@ enum Command {
     Stat(stat::StatArguments),
     /// Watch mounts, or a server (`--server`), on a screen: rates, what caches spare, processes and paths that cause requests
     Top(top::TopArguments),
-    /// Show what one request does inside a server, as a call graph with times
+    /// Watch what happens in a mount, or a server (`--server`), as it happens; record it, and show recordings and what a crash left behind
     Trace(trace::TraceArguments),
     /// Run a command and say why each of its requests was sent, what spared others, and what Linux would have sent
     Explain(explain::ExplainArguments),

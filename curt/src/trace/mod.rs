@@ -25,7 +25,7 @@ use crate::serve::control::Which;
         curt trace --server --filter 'error != 0 || status != 0'     what the only server of this machine refuses\n  \
         curt trace --perfetto trace.json --seconds 5 /mnt     5 s to look at in ui.perfetto.dev\n  \
         curt trace --record last.events /mnt; curt trace report last.events\n  \
-        curt trace report                                     what processes left behind that were killed or failed\n  \
+        curt trace report                                     what processes left behind that were killed or failed, or in which a thread did\n  \
         curt trace --graph WRITE                              the next WRITE that a server is sent, as a call graph\n\n\
         A filter compares fields: == != < <= > >= and, for texts, =~ and !~ with * and ?; && || ! and parentheses join. A \
         comparison with a field that an event has not is false. 'curt trace --list' tells the events and fields. \

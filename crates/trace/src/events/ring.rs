@@ -2,31 +2,32 @@
 //!
 //! Words of 64 bits, little-endian: [`MAGIC`], format, lanes, words of each lane, where the lanes begin, and what a
 //! [recording](super::recording) begins with: the length of the description and the description; then the lanes, of
-//! which each has a head of [`CONTROL_WORDS`]. The file is mapped: writing an event to it is writing to memory.
+//! which each has a head of [`CONTROL_WORDS`](super::lane::CONTROL_WORDS). The file is mapped: writing an event to it is writing to memory.
 //!
 //! A process that ends as it was asked to takes its ring away, and so does one that never came to do its work, for it says itself why.
 //! Any other end leaves it: a signal that kills, a panic of the main thread, and what [`Ring::keep`] is called for. A thread that panics
 //! while the process goes on leaves a copy, made at that moment, since the ring goes on, too; the first of a process is kept. Of what
 //! was left, the last [`LEFT_MAX`] stay.
 
-use std::fmt;
+mod level;
+mod reading;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
-use thiserror::Error;
 
-use super::event::{Event, Frequency};
-use super::lane::{Buffer, CONTROL_WORDS, HEAD, LANES, LOST, Policy, TAIL, words_needed};
-use super::record::{self, HEADER_WORDS, RECORD_WORDS_MAX};
-use super::recording::{Head, Item, Origin, Record, RecordingError, decode};
+use super::lane::{Buffer, LANES, Policy, words_needed};
+use super::recording::{Head, Origin};
 use super::short::Short;
 use super::sinks;
+
+pub use level::{NoLevel, RingLevel};
+pub use reading::{Left, is_ring, read};
 
 /// The first word of a ring.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTRING");
@@ -42,76 +43,6 @@ const PAGE_WORDS: usize = 512;
 pub const LEFT_MAX: usize = 8;
 /// The ending of a ring's name.
 const ENDING: &str = "ring";
-/// The largest ring that is read, in bytes.
-const READ_MAX: u64 = 64 << 20;
-/// Most lanes of a ring that is read.
-const READ_LANES_MAX: u64 = 1024;
-
-/// Which events a ring keeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RingLevel {
-    /// None.
-    Off,
-    /// Those that happen once in a while.
-    Rare,
-    /// Those that messages on the wire cause, too.
-    #[default]
-    Request,
-    /// All.
-    Operation,
-}
-
-impl RingLevel {
-    /// Every level.
-    pub const ALL: [Self; 4] = [Self::Off, Self::Rare, Self::Request, Self::Operation];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Rare => "rare",
-            Self::Request => "request",
-            Self::Operation => "operation",
-        }
-    }
-
-    /// The events of this level.
-    #[must_use]
-    pub fn events(self) -> Vec<Event> {
-        let most = match self {
-            Self::Off => return Vec::new(),
-            Self::Rare => Frequency::Rare,
-            Self::Request => Frequency::Request,
-            Self::Operation => Frequency::Operation,
-        };
-        let all = Event::ALL.iter().copied();
-        all.filter(|event| event.description().frequency <= most)
-            .collect()
-    }
-}
-
-impl fmt::Display for RingLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A word that is no level.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("expected off, rare, request or operation")]
-pub struct NoLevel;
-
-impl FromStr for RingLevel {
-    type Err = NoLevel;
-
-    fn from_str(word: &str) -> Result<Self, NoLevel> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.name() == word)
-            .ok_or(NoLevel)
-    }
-}
 
 /// What the name of a copy has behind the process's number.
 const PANIC: &str = "-panic";
@@ -332,98 +263,9 @@ fn take_away_unused(directory: &Path) {
     }
 }
 
-/// Whether a file begins as a ring does; the file is then at its beginning again.
-///
-/// # Errors
-/// It cannot be read.
-pub fn is_ring(file: &mut (impl Read + Seek)) -> io::Result<bool> {
-    let mut first = Vec::new();
-    file.by_ref().take(8).read_to_end(&mut first)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(first == MAGIC.to_le_bytes())
-}
-
-/// What is in a ring.
-#[derive(Debug)]
-pub struct Left {
-    /// Of which process, and which events.
-    pub head: Head,
-    /// The last events, in order.
-    pub records: Vec<Record>,
-    /// How many were before them.
-    pub overwritten: u64,
-}
-
-/// Reads a ring. Its process may still live; what it writes meanwhile may be missing.
-///
-/// # Errors
-/// It is no ring, or was spoilt.
-pub fn read(file: impl Read) -> Result<Left, RecordingError> {
-    let mut bytes = Vec::new();
-    file.take(READ_MAX).read_to_end(&mut bytes)?;
-    let words: Vec<u64> = bytes
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("a chunk has its size")))
-        .collect();
-    let [magic, format, lanes, lane_words, start, ..] = words[..] else {
-        return Err(RecordingError::NoRecording);
-    };
-    if magic != MAGIC {
-        return Err(RecordingError::NoRecording);
-    }
-    let head = Head::read(&bytes[HEAD_AT * 8..])?;
-    let size = usize::try_from(lane_words)
-        .ok()
-        .filter(|size| size.is_power_of_two());
-    let (Some(size), FORMAT, ..=READ_LANES_MAX) = (size, format, lanes) else {
-        return Err(RecordingError::Head(format!(
-            "format {format}, {lanes} lanes of {lane_words} words"
-        )));
-    };
-    let rest = usize::try_from(start).ok().and_then(|start| words.get(start..));
-    let mut left = Left {
-        head,
-        records: Vec::new(),
-        overwritten: 0,
-    };
-    let lanes = usize::try_from(lanes).unwrap_or_default();
-    for lane in rest
-        .unwrap_or_default()
-        .chunks_exact(CONTROL_WORDS.saturating_add(size))
-        .take(lanes)
-    {
-        let (control, words) = lane.split_at(CONTROL_WORDS);
-        left.overwritten = left.overwritten.saturating_add(control[LOST]);
-        read_lane(control, words, &left.head, &mut left.records);
-    }
-    left.records.sort_by_key(|record| record.time);
-    Ok(left)
-}
-
-/// Takes the records of a lane, as far as they make sense.
-fn read_lane(control: &[u64], words: &[u64], head: &Head, records: &mut Vec<Record>) {
-    let (end, mut at) = (control[HEAD], control[TAIL]);
-    let mut unread = end.wrapping_sub(at).min(words.len() as u64);
-    let word = |at: u64| words[usize::try_from(at).unwrap_or_default() & (words.len() - 1)];
-    while unread > 0 {
-        let length = record::length(word(at));
-        if !(HEADER_WORDS..=RECORD_WORDS_MAX).contains(&length) || length as u64 > unread {
-            return;
-        }
-        let one: Vec<u64> = (0..length as u64)
-            .map(|offset| word(at.wrapping_add(offset)))
-            .collect();
-        if let Some(Some(Item::Event(record))) = decode(&one, head) {
-            records.push(record);
-        }
-        at = at.wrapping_add(length as u64);
-        unread -= length as u64;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::keep_in_ring;
+    use super::super::{Event, keep_in_ring};
     use super::*;
 
     fn origin(pid: u32) -> Origin {

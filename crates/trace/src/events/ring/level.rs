@@ -1,0 +1,74 @@
+//! How much a ring keeps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::super::event::{Event, Frequency};
+
+/// Which events a ring keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RingLevel {
+    /// None.
+    Off,
+    /// Those that happen once in a while.
+    Rare,
+    /// Those that messages on the wire cause, too.
+    #[default]
+    Request,
+    /// All.
+    Operation,
+}
+
+impl RingLevel {
+    /// Every level.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Rare, Self::Request, Self::Operation];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Rare => "rare",
+            Self::Request => "request",
+            Self::Operation => "operation",
+        }
+    }
+
+    /// The events of this level.
+    #[must_use]
+    pub fn events(self) -> Vec<Event> {
+        let most = match self {
+            Self::Off => return Vec::new(),
+            Self::Rare => Frequency::Rare,
+            Self::Request => Frequency::Request,
+            Self::Operation => Frequency::Operation,
+        };
+        let all = Event::ALL.iter().copied();
+        all.filter(|event| event.description().frequency <= most)
+            .collect()
+    }
+}
+
+impl fmt::Display for RingLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that is no level.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("expected off, rare, request or operation")]
+pub struct NoLevel;
+
+impl FromStr for RingLevel {
+    type Err = NoLevel;
+
+    fn from_str(word: &str) -> Result<Self, NoLevel> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.name() == word)
+            .ok_or(NoLevel)
+    }
+}
