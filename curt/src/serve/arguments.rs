@@ -15,6 +15,9 @@ use super::limits::LimitArguments;
 /// NFS's own port.
 pub(super) const NFS_PORT: u16 = 2049;
 
+/// One request of so many is measured where figures are offered and nothing else was said: few enough to cost nothing that shows.
+const MEASURED_FOR_FIGURES: u32 = 16;
+
 /// Export a directory, or what exports(5) says
 #[derive(Debug, Args)]
 #[command(
@@ -111,12 +114,13 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, default_value_t = SeccompChoice::On)]
     pub(super) seccomp: SeccompChoice,
 
-    /// Measure where the time of one request of N goes, for 'curt stat --server' [default N: 16; without this: of none]
+    /// Measure where the time of one request of N goes, for 'curt stat --server' and --metrics [default N: 16; without this: of 16 with
+    /// --metrics, else of none]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) stages: Option<u32>,
 
     /// Offer figures to Prometheus at a port of this machine (9049, 127.0.0.1:9049), at unix:/PATH, or, for others as well, at
-    /// public:ADDRESS:PORT
+    /// public:ADDRESS:PORT. One request of 16 is measured for its histograms, unless --stages says otherwise
     #[arg(long, value_name = "PLACE")]
     pub(super) metrics: Option<Place>,
 
@@ -137,6 +141,12 @@ impl ServeArguments {
     /// Whether clients must use a port below 1024.
     pub(super) const fn reserved_ports_only(&self) -> bool {
         self.secure || !self.insecure
+    }
+
+    /// One request of how many is measured; 0: none.
+    pub(super) fn measured(&self) -> u32 {
+        let for_figures = self.metrics.as_ref().map_or(0, |_| MEASURED_FOR_FIGURES);
+        self.stages.unwrap_or(for_figures)
     }
 }
 

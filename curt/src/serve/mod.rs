@@ -69,7 +69,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         summary,
         open_to_all,
     } = exported::open(arguments, Arc::clone(&counters))?;
-    counters.stages.set_every(arguments.stages.unwrap_or(0));
+    counters.stages.set_every(arguments.measured());
     // Its thread is started before those that may do little: it has to make files.
     let state = arguments
         .memory

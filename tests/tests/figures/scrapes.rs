@@ -61,6 +61,33 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
 }
 
 #[test]
+fn a_server_that_offers_figures_measures_some_requests_without_being_told_to() -> Result<()> {
+    let world = World::with(&[], "")?;
+    let before = world.metrics(9050)?;
+    ensure!(
+        before.value("curt_server_stages_every", &[]) == Some(16.0),
+        "{before:?}"
+    );
+    // Each of its threads measures the sixteenth of its own, and which of them are sent a request is not known.
+    let mut number = 0;
+    process::until("a WRITE is measured", LIMIT, || {
+        number += 1;
+        world.work(&format!("file{number}"))?;
+        let metrics = world.metrics(9050)?;
+        let write = [("procedure", "WRITE")];
+        let calls = metrics.value("curt_server_calls_total", &write);
+        let measured = metrics.value("curt_server_request_seconds_count", &write);
+        ensure!(measured < calls, "{measured:?} of {calls:?} are measured");
+        let in_stages = metrics.value(
+            "curt_server_stage_seconds_count",
+            &[("procedure", "WRITE"), ("stage", "file_system")],
+        );
+        Ok((measured > Some(0.0) && in_stages > Some(0.0)).then_some(()))
+    })?;
+    world.mount.unmount()
+}
+
+#[test]
 fn a_place_that_is_taken_or_that_others_reach_is_refused_before_anything_is_mounted() -> Result<()> {
     let world = World::new("metrics=9049")?;
     let target = world.network.make_directory("another")?;

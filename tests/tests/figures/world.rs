@@ -28,10 +28,16 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// A server that measures every request.
     pub(crate) fn new(options: &str) -> Result<Self> {
+        Self::with(&["--stages=1"], options)
+    }
+
+    /// A server with these arguments.
+    pub(crate) fn with(arguments: &[&str], options: &str) -> Result<Self> {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
-        let serve = Serve::start(&network, &export, &["--stages=1", "--metrics", "9050"])?;
+        let serve = Serve::start(&network, &export, &[arguments, &["--metrics", "9050"]].concat())?;
         let options = format!("{},sync,dirfill=off,{options}", serve.ports());
         let mount = Mount::start(&network, "mount point", &serve.source(), &options)?;
         Ok(Self {
