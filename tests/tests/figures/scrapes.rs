@@ -38,7 +38,7 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
             "{request}: {answer}"
         );
     }
-    // A thousand silent peers later it still answers, and still serves.
+    // Forty silent peers later it still answers, and still serves.
     let silent = "for i in $(seq 40); do exec {fd}<>/dev/tcp/127.0.0.1/9050; done; \
                   exec 3<>/dev/tcp/127.0.0.1/9050; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; head -1 <&3";
     let answer = world.network.shell(silent, LIMIT)?;
