@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use curt_tests::curt::{Mount, Serve, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::Running;
+use curt_tests::process::{self, Running};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 2] = ["accesscheck", "noaccesscheck"];
@@ -134,6 +134,52 @@ fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
         );
         mount.unmount()?;
         server.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_may_not_search_a_directory_any_more_is_kept_out_at_once() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    set_mode(&export, 0o777)?;
+    let server = Serve::start(&network, &export, &["--squash", "none"])?;
+    for options in OPTIONS {
+        let options = format!("{},{options}", server.ports());
+        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let as_user = |user: u32, script: &str| {
+            let mut command = network.command("setpriv");
+            command
+                .args([
+                    &format!("--reuid={user}"),
+                    &format!("--regid={user}"),
+                    "--clear-groups",
+                ])
+                .args([
+                    "sh",
+                    "-c",
+                    &format!("cd {} && {script}", mount.directory().display()),
+                ]);
+            process::finish(&mut command, MINUTE)
+        };
+        let well = |user, script: &str| -> Result<()> {
+            let (status, _, errors) = as_user(user, script)?;
+            ensure!(status.success(), "{options}: {script}: {errors}");
+            Ok(())
+        };
+        well(1000, "mkdir -p d/e && echo text > d/e/f && chmod -R 777 d")?;
+        for (closing, kept_out) in [("chmod 700 d", 1001), ("chmod 000 d", 1000)] {
+            well(1000, "chmod 777 d")?;
+            well(kept_out, "cat d/e/f && cat d/e/f")?;
+            well(1000, closing)?;
+            let (status, _, errors) = as_user(kept_out, "cat d/e/f")?;
+            ensure!(
+                !status.success() && errors.contains("Permission denied"),
+                "{options}, {closing}: {status} {errors}"
+            );
+        }
+        well(0, "rm -r d")?;
+        mount.unmount()?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use core::time::Duration;
 use crate::{
     access::everybody_may_search,
     attributes::AttributeState,
+    facts::Facts,
     names::{self, Entry, NameLabel},
     options::{AccessMode, CacheOptions, Users},
     server_clock::ServerClock,
@@ -39,6 +40,13 @@ pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheO
     } else {
         object.remaining(now, options)
     }
+}
+
+/// Whether names that the kernel was given while the directory was as in `before` are to be taken back from it, because somebody
+/// may not search the directory any more.
+#[must_use]
+pub const fn takes_names_back(before: &Facts, after: &Facts) -> bool {
+    everybody_may_search(before) && !everybody_may_search(after)
 }
 
 /// Whether who may search the directory is beyond question for everybody whose requests arrive.

@@ -23,10 +23,11 @@ use std::{
 };
 
 use curt_policy::{
-    Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Freshness, Moment, Mutation,
-    ObjectKind, Report, Rights, access,
+    Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Facts, Freshness, Moment,
+    Mutation, ObjectKind, Report, Rights, access,
     access::AccessView,
     attributes::{across_restart, decide_getattr},
+    kernel::takes_names_back,
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
@@ -136,21 +137,15 @@ impl Inode {
         self.core
             .learn_time(attributes.fsid, words::server_time(attributes.ctime), received_at);
         let mut facts = self.facts.lock();
-        let was_known = facts.state.facts().is_some();
+        let before = facts.state.facts();
         let report = Report {
             facts: words::facts(attributes),
             sent_at,
             received_at,
         };
         tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
-        let size = facts.state.facts().map(|known| known.size);
         let absorbed = facts.state.absorb(report, &options);
-        self.take(
-            facts,
-            Some(attributes),
-            absorbed,
-            (was_known, size, SizeCause::Update),
-        )
+        self.take(facts, Some(attributes), absorbed, (before, SizeCause::Update))
     }
 
     /// A request of ours that may change the object is about to be sent. Each call is answered by one of
@@ -175,7 +170,7 @@ impl Inode {
             }
         }
         let mut facts = self.facts.lock();
-        let was_known = facts.state.facts().is_some();
+        let before = facts.state.facts();
         let mutation = Mutation {
             before: wcc.before.as_ref().map(words::before),
             after: wcc.after.as_ref().map(words::facts),
@@ -183,14 +178,8 @@ impl Inode {
             received_at,
         };
         tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
-        let size = facts.state.facts().map(|known| known.size);
         let absorbed = facts.state.absorb_mutation(mutation, &options);
-        self.take(
-            facts,
-            wcc.after.as_ref(),
-            absorbed,
-            (was_known, size, SizeCause::Wcc),
-        )
+        self.take(facts, wcc.after.as_ref(), absorbed, (before, SizeCause::Wcc))
     }
 
     /// A change of ours left these attributes that cannot have touched the data (another link). Where size and mtime are those
@@ -219,7 +208,7 @@ impl Inode {
         mut facts: MutexGuard<'_, InodeFacts>,
         attributes: Option<&Attributes>,
         absorbed: Absorbed,
-        (was_known, former_size, cause): (bool, Option<u64>, SizeCause),
+        (before, cause): (Option<Facts>, SizeCause),
     ) -> Absorbed {
         match attributes {
             Some(attributes) if absorbed.adopted => facts.rest = Some(Rest::of(attributes)),
@@ -233,9 +222,22 @@ impl Inode {
                 error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() },
             }
         );
-        self.tell_size(&facts, former_size, cause);
-        if absorbed.contents_changed && was_known {
+        self.tell_size(&facts, before.map(|known| known.size), cause);
+        let Some(before) = before else {
+            return absorbed;
+        };
+        let is_closed = facts
+            .state
+            .facts()
+            .is_some_and(|after| takes_names_back(&before, &after));
+        if absorbed.contents_changed {
             self.drop_contents(facts);
+        } else if is_closed {
+            drop(facts);
+            // Nobody would check who goes through it by the names that the kernel has.
+            if let Some(observer) = &self.core.observer {
+                observer.names_changed(self.id);
+            }
         }
         absorbed
     }

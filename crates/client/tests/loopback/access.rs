@@ -202,3 +202,33 @@ fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
         "a new mode is judged anew"
     );
 }
+
+#[test]
+fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() {
+    let world = World::new();
+    let mounted = world.mount(by_bits());
+    let other = world.mount(by_bits());
+    let made = mounted.client.mkdir(&root(), mounted.client.root(), b"d", 0o777);
+    let directory = made.unwrap().id;
+    let seen = other.lookup(&root(), other.client.root(), "d").unwrap().id;
+    for (bits, is_taken_back) in [
+        (0o755, false),
+        (0o711, false),
+        (0o701, true),
+        (0o700, false),
+        (0o711, false),
+    ] {
+        mounted.told.0.lock().clear();
+        other.told.0.lock().clear();
+        mounted.client.setattr(&root(), directory, &mode(bits)).unwrap();
+        assert_eq!(
+            mounted.told.0.lock().contains(&directory),
+            is_taken_back,
+            "{bits:o}"
+        );
+        // Whoever finds by asking that others changed it cannot know that its names are as they were, and does so always.
+        world.seconds(600);
+        other.client.getattr(&root(), seen).unwrap();
+        assert!(other.told.0.lock().contains(&seen), "{bits:o}, found");
+    }
+}
