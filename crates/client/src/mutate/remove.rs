@@ -60,7 +60,7 @@ impl Client {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
                 if let Target::Closed(removal) = &target {
-                    note_removed(removal.of());
+                    self.note_removed(&asked, removal.of());
                 }
                 Ok(())
             }
@@ -209,10 +209,6 @@ impl Client {
     pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
         let identity = Arc::clone(&silly.identity);
         let asked = Asked::new(identity, Interrupt::never(), self.core.now());
-        let is_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
-        if is_last && let Some(data) = inode.data_if_any() {
-            data.discard();
-        }
         let answer = self.remove_at_server(&asked, &silly.directory, &silly.name);
         probe!(NfsSillyrenameUnlink {
             dir: silly.directory.fileid_for(Event::NfsSillyrenameUnlink),
@@ -223,12 +219,41 @@ impl Client {
         match answer {
             Ok((Ok(()) | Err(Status::Noent), _)) => {
                 self.count(ClientCounter::SillyRemove);
-                note_removed(inode);
+                self.note_removed(&asked, inode);
             }
             Ok((Err(status), _)) => {
                 tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
             }
             Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
+        }
+    }
+
+    /// One of its names is gone: its links and ctime are not what they were.
+    ///
+    /// What is remembered of its links may be old: others can have given it a name since. So what the server does not have yet
+    /// is let go only if the server says that the file is gone as well; asking costs nothing where all was written.
+    pub(super) fn note_removed(&self, asked: &Asked, inode: &Arc<Inode>) {
+        let was_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
+        inode.doubt();
+        let Some(data) = inode.data_if_any().filter(|_| !is_open(inode)) else {
+            return;
+        };
+        let is_gone = if data.has_unwritten() {
+            self.is_surely_gone(asked, inode)
+        } else {
+            was_last
+        };
+        if is_gone {
+            data.discard();
+        }
+    }
+
+    /// Whether the server knows the object no more, or knows no name of it. Silence and other refusals say neither, nor does a
+    /// caller who does not wait for it.
+    fn is_surely_gone(&self, asked: &Asked, inode: &Arc<Inode>) -> bool {
+        match self.ask_attributes(asked, inode) {
+            Ok(()) => inode.attributes().is_some_and(|attributes| attributes.links == 0),
+            Err(error) => error == Errno::STALE,
         }
     }
 }
@@ -245,16 +270,4 @@ fn told(answer: &Result<(Result<(), Status>, Ended), Errno>) -> i32 {
 /// Whether programs here have it open, or are about to.
 fn is_open(inode: &Inode) -> bool {
     matches!(&inode.facts().kept, Kept::File(state) if state.is_used())
-}
-
-/// One of its names is gone: its links and ctime are not what they were.
-pub(super) fn note_removed(inode: &Inode) {
-    inode.doubt();
-    let was_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
-    if was_last
-        && !is_open(inode)
-        && let Some(data) = inode.data_if_any()
-    {
-        data.discard();
-    }
 }

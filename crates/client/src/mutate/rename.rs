@@ -5,10 +5,7 @@ use std::sync::Arc;
 use curt_policy::ObjectKind;
 use rustix::io::Errno;
 
-use super::{
-    Ended, NameChange, prove_change,
-    remove::{Target, note_removed},
-};
+use super::{Ended, NameChange, prove_change, remove::Target};
 use crate::{
     api::RenameMode,
     client::{Asked, Client},
@@ -57,7 +54,7 @@ impl Client {
         if let Target::Closed(removal) = &target
             && !is_moved(removal.of())
         {
-            note_removed(removal.of());
+            self.note_removed(&asked, removal.of());
         }
         Ok(())
     }
@@ -94,7 +91,7 @@ impl Client {
         if let Some(replaced) =
             replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
         {
-            note_removed(&replaced);
+            self.note_removed(asked, &replaced);
         }
         Ok(())
     }

@@ -16,4 +16,5 @@ mod restarts;
 mod silence;
 mod staleness;
 mod trouble;
+mod unwritten;
 mod world;

@@ -1,0 +1,144 @@
+//! What becomes of bytes that the server does not have yet when a name of their file goes.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use curt_client::{Background, Behaviour, OpenFile, OpenFlags, RenameMode, Task, plan::SetAttributes};
+use parking_lot::Mutex;
+
+use crate::{
+    mutations::list,
+    world::{Mounted, World, root, user},
+};
+
+/// Keeps what is to be written behind until it is told to do it.
+#[derive(Default)]
+struct Later(Mutex<Vec<Task>>);
+
+impl std::fmt::Debug for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Later").field(&self.0.lock().len()).finish()
+    }
+}
+
+impl Background for Later {
+    fn spawn(&self, task: Task) {
+        self.0.lock().push(task);
+    }
+
+    fn spawn_after(&self, _: Duration, _: Task) {}
+}
+
+impl Later {
+    fn run_all(&self) {
+        loop {
+            let tasks = mem::take(&mut *self.0.lock());
+            if tasks.is_empty() {
+                return;
+            }
+            for task in tasks {
+                task();
+            }
+        }
+    }
+}
+
+/// How a file's name goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Removed,
+    RemovedWhileOpen,
+    Replaced,
+}
+
+const WAYS: [Way; 3] = [Way::Removed, Way::RemovedWhileOpen, Way::Replaced];
+
+const BYTES: &[u8] = b"written, not sent";
+
+/// A file "f" that was written to, and whose bytes are all here still.
+fn written(mounted: &Mounted) -> Arc<OpenFile> {
+    let (me, top) = (root(), mounted.client.root());
+    let file = mounted.put(&me, top, "f", 0o644, b"");
+    mounted.put(&me, top, "other", 0o644, b"");
+    let opened = mounted.client.open(&me, file.id, OpenFlags::writing()).unwrap();
+    mounted.client.write(&me, &opened.file, 0, BYTES).unwrap();
+    opened.file
+}
+
+/// Takes the name "f" from the file, and closes it as a program does whose bytes come back after its last close(2).
+fn lose_name(mounted: &Mounted, open: &Arc<OpenFile>, way: Way) {
+    let (me, top) = (root(), mounted.client.root());
+    if way != Way::RemovedWhileOpen {
+        mounted.client.release(open);
+    }
+    match way {
+        Way::Removed | Way::RemovedWhileOpen => mounted.client.unlink(&me, top, b"f").unwrap(),
+        Way::Replaced => {
+            let names = ((top, &b"other"[..]), (top, &b"f"[..]));
+            mounted
+                .client
+                .rename(&me, names.0, names.1, RenameMode::Replace)
+                .unwrap();
+        }
+    }
+    mounted.client.release(open);
+}
+
+#[test]
+fn bytes_of_a_file_that_got_another_name_elsewhere_reach_it() {
+    for way in WAYS {
+        let world = World::new();
+        let later = Arc::new(Later::default());
+        let mounted = world.mount_in(Behaviour::default(), world.way(), later.clone());
+        let other = world.mount_with(Behaviour::default());
+        let file = written(&mounted);
+        let (me, there) = (root(), other.client.root());
+        let found = other.lookup(&me, there, "f").unwrap();
+        other.client.link(&me, found.id, there, b"second").unwrap();
+        lose_name(&mounted, &file, way);
+        later.run_all();
+        world.seconds(60);
+        let second = other.lookup(&me, there, "second").unwrap();
+        assert_eq!(other.cat(&me, second.id).as_deref(), Ok(BYTES), "{way:?}");
+    }
+}
+
+#[test]
+fn bytes_stay_where_the_removal_is_refused() {
+    let world = World::new();
+    let later = Arc::new(Later::default());
+    let mounted = world.mount_in(Behaviour::default(), world.way(), later.clone());
+    let file = written(&mounted);
+    let (me, top) = (root(), mounted.client.root());
+    mounted.client.unlink(&user(1000), top, b"f").unwrap();
+    // The name that it has until its last close cannot be removed any more.
+    let other = world.mount_with(Behaviour::default());
+    let there = other.client.root();
+    let closed = SetAttributes {
+        mode: Some(0o555),
+        ..SetAttributes::default()
+    };
+    other.client.setattr(&me, there, &closed).unwrap();
+    mounted.client.release(&file);
+    later.run_all();
+    world.seconds(60);
+    let names = list(&other, there);
+    let silly = names.iter().find(|name| name.starts_with(".nfs")).unwrap();
+    let left = other.lookup(&me, there, silly).unwrap();
+    assert_eq!(other.cat(&me, left.id).as_deref(), Ok(BYTES));
+}
+
+#[test]
+fn bytes_of_a_file_that_is_gone_are_not_sent() {
+    for way in WAYS {
+        let world = World::new();
+        let later = Arc::new(Later::default());
+        let mounted = world.mount_in(Behaviour::default(), world.way(), later.clone());
+        let file = written(&mounted);
+        lose_name(&mounted, &file, way);
+        let sent = mounted.sent();
+        assert!(!sent.contains("WRITE"), "{way:?}: {sent}");
+        later.run_all();
+        assert_eq!(mounted.sent(), "", "{way:?}");
+        assert!(mounted.client.unwritten().is_empty(), "{way:?}");
+    }
+}
