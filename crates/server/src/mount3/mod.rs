@@ -26,7 +26,7 @@ use crate::exports::{Client, Export};
 pub(crate) fn call(
     service: &NfsService,
     call: &Call<'_>,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     debug_assert_eq!(call.program, PROGRAM);
@@ -49,11 +49,19 @@ pub(crate) fn call(
         Procedure::Null => {}
         // A handle of version 1 has 32 bytes, ours have more.
         Procedure::Mount if call.version == VERSION_1 => Status::Acces.number().encode(reply),
-        Procedure::Mount => mount::mount(service, context, path.bytes()).encode(reply),
+        // It may wait for a name service, and for the disk that the path is on.
+        Procedure::Mount => {
+            context.may_block();
+            mount::mount(service, context, path.bytes()).encode(reply);
+        }
         Procedure::Dump => dump(service, reply),
         Procedure::Unmount => service.clients.forget(context.peer().ip(), path.bytes()),
         Procedure::UnmountAll => service.clients.forget_all(context.peer().ip()),
-        Procedure::Export => exports(service, context.peer(), reply),
+        // For a name service, too.
+        Procedure::Export => {
+            context.may_block();
+            exports(service, context.peer(), reply);
+        }
     }
     Ok(())
 }

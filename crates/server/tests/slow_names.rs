@@ -1,0 +1,112 @@
+//! What a connection does while one of its calls of MOUNT waits for a name service.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod calling;
+
+use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3;
+use curt_rpc::client::{Interrupt, NoEvents, PortSource, Server as Address, TcpOptions, TcpTransport};
+use curt_rpc::server::{Limits, Server};
+use curt_server::{
+    Client, ExportClient, ExportDefinition, ExportRules, NameService, NfsService, Setup, State, record_bounds,
+};
+use curt_trace::ServerCounters;
+use curt_vfs::{MemoryOptions, MemoryVfs};
+use curt_xdr::{Opaque, decode_all};
+use parking_lot::Mutex;
+
+use calling::call;
+
+/// User and group of those who call.
+const ROOT: (u32, u32) = (0, 0);
+
+/// Says what it is asked, and answers when it is told to.
+struct Slow {
+    asked: Sender<()>,
+    answer: Mutex<Receiver<()>>,
+}
+
+impl Slow {
+    fn wait(&self) {
+        // Whoever has ended needs neither.
+        let _ = self.asked.send(());
+        let _ = self.answer.lock().recv();
+    }
+}
+
+impl NameService for Slow {
+    fn addresses(&self, _: &str) -> Option<Vec<IpAddr>> {
+        self.wait();
+        Some(vec!["127.0.0.1".parse().unwrap()])
+    }
+
+    fn name(&self, _: IpAddr) -> Option<Option<String>> {
+        self.wait();
+        Some(Some("client.lab".into()))
+    }
+
+    fn in_netgroup(&self, _: &str, _: &str) -> Option<bool> {
+        unreachable!("no netgroup is exported to")
+    }
+
+    fn groups(&self, _: u32) -> Option<Option<Vec<u32>>> {
+        unreachable!("groups come with the calls")
+    }
+}
+
+/// A server of a directory for hosts whose names `names` know, which ends with the test's process, and one connection to it.
+fn serve(names: Slow) -> TcpTransport {
+    let rules = ExportRules {
+        secure_ports: false,
+        ..ExportRules::default()
+    };
+    let tree = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+    let definition = ExportDefinition {
+        clients: vec![ExportClient {
+            client: Client::parse("*.lab").unwrap(),
+            ..ExportClient::everyone(rules)
+        }],
+        ..ExportDefinition::for_everyone(b"/tree".to_vec(), tree, rules)
+    };
+    let setup = Setup {
+        state: State::with_key([9; 16]),
+        exports: vec![definition],
+        counters: Arc::new(ServerCounters::default()),
+    };
+    let service = NfsService::with_names(setup, Box::new(names)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        records: record_bounds(),
+        ..Limits::default()
+    };
+    let server = Server::new(vec![listener], Arc::new(service), limits).unwrap();
+    std::thread::spawn(|| server.run());
+    let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
+    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+}
+
+#[test]
+fn a_mount_that_waits_for_a_name_holds_up_no_other_call_of_its_connection() {
+    let (asked, asks) = channel();
+    let (answer, answers) = channel();
+    let transport = &serve(Slow {
+        asked,
+        answer: Mutex::new(answers),
+    });
+    let path = ExportPath(Opaque::new(b"/tree").unwrap());
+    std::thread::scope(|scope| {
+        let mounting = scope.spawn(|| call(transport, ROOT, (mount3::PROGRAM, 1), &path));
+        asks.recv().unwrap();
+        // It is answered before the name is known, or else the mount has waited in vain.
+        call(transport, ROOT, (nfs3::PROGRAM, 0), &());
+        drop(answer);
+        let mounted = mounting.join().unwrap();
+        let mounted: MountReply = decode_all(&mounted).unwrap();
+        assert!(matches!(mounted, MountReply::Ok(_)), "{mounted:?}");
+    });
+}
