@@ -15,14 +15,7 @@ use crate::logs;
 
 /// What `curt mount` takes.
 #[derive(Debug, Clone, clap::Args)]
-#[command(
-    after_help = "The options are those of nfs(5) and mount(8), and accesscheck, noaccesscheck, sloppycto=N, negnametimeo=N, \
-                  nametimeo=N, nonegnamecache, neg_racy_guard=auto|on|off, dirfill=auto|off, names_max=N, \
-                  dirty_max=SIZE.\n\n\
-                  fstab: server:/path /mnt curt _netdev,noaccesscheck,sloppycto=3 0 0\n\n\
-                  Exit status, as of mount(8): 0 mounted; 1 wrong invocation; 2 system error; 4 internal error; 8 interrupted; \
-                  16 /run/mount/utab not written; 32 not mounted."
-)]
+#[command(after_help = after_help())]
 pub(crate) struct MountArguments {
     /// What to mount: SERVER:/PATH, [IPv6]:/PATH or nfs://SERVER[:PORT]/PATH
     source: String,
@@ -58,6 +51,18 @@ pub(crate) struct MountArguments {
     /// Tell the parent over standard output when the mount is live
     #[arg(long, hide = true)]
     ready_to_parent: bool,
+}
+
+/// What help ends with.
+fn after_help() -> String {
+    let own: Vec<_> = options::own().collect();
+    format!(
+        "The options are those of nfs(5) and mount(8), and {}.\n\n\
+         fstab: server:/path /mnt curt _netdev,noaccesscheck,sloppycto=3 0 0\n\n\
+         Exit status, as of mount(8): 0 mounted; 1 wrong invocation; 2 system error; 4 internal error; 8 interrupted; \
+         16 /run/mount/utab not written; 32 not mounted.",
+        own.join(", ")
+    )
 }
 
 /// What a background process says first when the mount is live. Instead of it comes [`RETRYING`] or an exit status, and
@@ -328,4 +333,29 @@ fn background_command(arguments: &MountArguments) -> std::io::Result<Command> {
         .stdout(Stdio::piped())
         .process_group(0);
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        arguments: MountArguments,
+    }
+
+    #[test]
+    fn help_names_every_option_that_only_we_have() {
+        let error = Cli::try_parse_from(["mount", "--help"]).unwrap_err();
+        // Lines end where a terminal does.
+        let help = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        for option in options::own().chain(["ring=off|rare|request|operation".to_owned()]) {
+            assert!(help.contains(&option), "{option} is not in\n{help}");
+        }
+    }
 }

@@ -22,7 +22,7 @@ pub use settings::{
 };
 pub use shown::{shown, shown_beside_the_kernel};
 pub use source::{Source, SourceError};
-pub use table::TABLE;
+pub use table::{TABLE, own};
 pub use words::{Word, split};
 
 use thiserror::Error;

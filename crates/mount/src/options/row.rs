@@ -11,6 +11,8 @@ pub struct Row {
     pub values: &'static [&'static str],
     /// Whether a value belongs to it.
     pub takes: Takes,
+    /// Of Curt's own options, how their value is written: a placeholder, or the words that there are with `|` between them.
+    pub written: &'static str,
     /// What becomes of it.
     pub verdict: Verdict,
 }

@@ -1,33 +1,42 @@
 //! The table against its documentation, and each option against what it should do.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+use std::collections::BTreeSet;
+
 use super::{
-    OptionError, Parsed, Remark, Settings, TABLE, Verdict, parse, parse_onto, remounted, shown,
+    OptionError, Parsed, Remark, Settings, TABLE, Verdict, own, parse, parse_onto, remounted, shown,
     shown_beside_the_kernel, split,
 };
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
 
-/// The documented examples: (option, fate), with placeholders filled in.
-fn documented() -> Vec<(String, String)> {
+/// The options as they are documented: (option, fate).
+fn as_documented() -> Vec<(&'static str, &'static str)> {
     let mut rows = Vec::new();
     for line in DOCUMENTATION.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
-        for option in cells[1].split('`').filter(|text| !text.trim().is_empty()) {
-            let (name, placeholder) = option.split_once('=').unwrap_or((option, ""));
-            let option = match placeholder {
-                "N" => format!("{name}={}", if name == "names_max" { 5000 } else { 7 }),
-                "SIZE" => format!("{name}=7M"),
-                "ADDRESS" => format!("{name}=192.0.2.7"),
-                "PLACE" => format!("{name}=9049"),
-                "NAME" | "TEXT" => format!("{name}=seven"),
-                _ => option.to_owned(),
-            };
-            rows.push((option, cells[2].to_owned()));
-        }
+        let options = cells[1].split('`').filter(|text| !text.trim().is_empty());
+        rows.extend(options.map(|option| (option, cells[2])));
     }
     assert!(rows.len() > 120, "the documentation has lost its rows");
     rows
+}
+
+/// The same with placeholders filled in.
+fn documented() -> Vec<(String, String)> {
+    let filled = |(option, fate): (&str, &str)| {
+        let (name, placeholder) = option.split_once('=').unwrap_or((option, ""));
+        let option = match placeholder {
+            "N" => format!("{name}={}", if name == "names_max" { 5000 } else { 7 }),
+            "SIZE" => format!("{name}=7M"),
+            "ADDRESS" => format!("{name}=192.0.2.7"),
+            "PLACE" => format!("{name}=9049"),
+            "NAME" | "TEXT" => format!("{name}=seven"),
+            _ => option.to_owned(),
+        };
+        (option, fate.to_owned())
+    };
+    as_documented().into_iter().map(filled).collect()
 }
 
 /// The settings with every value away from its default, so that each option's effect shows, whichever way it goes.
@@ -147,6 +156,32 @@ fn every_row_is_documented() {
         if let Verdict::Refused(text) | Verdict::Ignored(text) = row.verdict {
             assert!(!text.is_empty(), "{} says nothing", row.name);
         }
+    }
+}
+
+#[test]
+fn own_options_are_told_with_the_values_that_are_documented() {
+    let told: Vec<_> = own().collect();
+    for name in [
+        "noaccesscheck",
+        "sloppycto=N",
+        "dirfill=auto|off",
+        "metrics=PLACE",
+    ] {
+        assert!(told.iter().any(|option| option == name), "{name}: {told:?}");
+    }
+    for option in &told {
+        let (name, values) = option.split_once('=').unwrap_or((option, ""));
+        let forms: BTreeSet<_> = match values {
+            "" => [name.to_owned()].into(),
+            _ => values.split('|').map(|value| format!("{name}={value}")).collect(),
+        };
+        let documented: BTreeSet<_> = as_documented()
+            .into_iter()
+            .filter(|(option, _)| option.split('=').next() == Some(name))
+            .map(|(option, _)| option.to_owned())
+            .collect();
+        assert_eq!(forms, documented, "{option}");
     }
 }
 

@@ -7,7 +7,7 @@ use curt_trace::events::RingLevel;
 
 use super::super::row::Row;
 use super::super::values::{number, one_of, seconds, size};
-use super::{flag, refused, valued};
+use super::{flag, refused, valued_own};
 
 const LATER_LOCKS: &str =
     "byte-range locks on the wire are not supported by this version; use nolock or local_lock";
@@ -22,15 +22,15 @@ pub(super) const ROWS: &[Row] = &[
         s.cache.access = AccessMode::ModeBits;
         Ok(())
     }),
-    valued("sloppycto", |s, v| {
+    valued_own("sloppycto", "N", |s, v| {
         s.cache.sloppy_open = seconds(v)?;
         Ok(())
     }),
-    valued("nametimeo", |s, v| {
+    valued_own("nametimeo", "N", |s, v| {
         s.cache.name_lifetime = seconds(v)?;
         Ok(())
     }),
-    valued("negnametimeo", |s, v| {
+    valued_own("negnametimeo", "N", |s, v| {
         s.cache.missing_name_lifetime = seconds(v)?;
         Ok(())
     }),
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         s.cache.missing_name_lifetime = Duration::ZERO;
         Ok(())
     }),
-    valued("neg_racy_guard", |s, v| {
+    valued_own("neg_racy_guard", "auto|on|off", |s, v| {
         const WORDS: &[(&str, RacyGuard)] = &[
             ("auto", RacyGuard::Auto),
             ("on", RacyGuard::On),
@@ -47,38 +47,38 @@ pub(super) const ROWS: &[Row] = &[
         s.cache.racy_guard = one_of(v, WORDS)?;
         Ok(())
     }),
-    valued("names_max", |s, v| {
+    valued_own("names_max", "N", |s, v| {
         s.memory.names = Some(number(v, 1000..=u64::from(u32::MAX), " (names)")?);
         Ok(())
     }),
-    valued("dirty_max", |s, v| {
+    valued_own("dirty_max", "SIZE", |s, v| {
         s.memory.dirty_bytes = Some(size(v, 1 << 20)?);
         Ok(())
     }),
-    valued("dirfill", |s, v| {
+    valued_own("dirfill", "auto|off", |s, v| {
         const WORDS: &[(&str, FillMode)] = &[("auto", FillMode::Auto), ("off", FillMode::Off)];
         s.cache.fill = one_of(v, WORDS)?;
         Ok(())
     }),
-    valued("readdir", |s, v| {
+    valued_own("readdir", "auto|restart", |s, v| {
         const WORDS: &[(&str, ListingMode)] =
             &[("auto", ListingMode::GoOn), ("restart", ListingMode::Restart)];
         s.cache.listing = one_of(v, WORDS)?;
         Ok(())
     }),
-    valued("listing_max", |s, v| {
+    valued_own("listing_max", "SIZE", |s, v| {
         s.memory.listing_bytes = Some(size(v, 1 << 20)?);
         Ok(())
     }),
-    valued("mountstats", |s, v| {
+    valued_own("mountstats", "N", |s, v| {
         s.figures.mountstats = seconds(v)?;
         Ok(())
     }),
-    valued("metrics", |s, v| {
+    valued_own("metrics", "PLACE", |s, v| {
         s.figures.metrics = Some(v.parse()?);
         Ok(())
     }),
-    valued("ring", |s, v| {
+    valued_own("ring", "off|rare|request|operation", |s, v| {
         s.figures.ring = one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?;
         Ok(())
     }),

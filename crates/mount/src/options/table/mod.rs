@@ -28,11 +28,21 @@ pub(super) fn is_own(name: &str) -> bool {
     !is_of_nfs && curt::ROWS.iter().any(|row| row.name == name)
 }
 
+/// Curt's own options that are honoured, as they are written: `noaccesscheck`, `sloppycto=N`, `dirfill=auto|off`.
+pub fn own() -> impl Iterator<Item = String> {
+    let honoured = |row: &&Row| is_own(row.name) && matches!(row.verdict, Verdict::Honoured(_));
+    curt::ROWS.iter().filter(honoured).map(|row| match row.takes {
+        Takes::Nothing => row.name.to_owned(),
+        Takes::Value | Takes::Either => format!("{}={}", row.name, row.written),
+    })
+}
+
 const fn flag(name: &'static str, apply: Apply) -> Row {
     Row {
         name,
         values: &[],
         takes: Takes::Nothing,
+        written: "",
         verdict: Verdict::Honoured(apply),
     }
 }
@@ -42,7 +52,16 @@ const fn valued(name: &'static str, apply: Apply) -> Row {
         name,
         values: &[],
         takes: Takes::Value,
+        written: "",
         verdict: Verdict::Honoured(apply),
+    }
+}
+
+/// One of Curt's own, with how its value is written.
+const fn valued_own(name: &'static str, written: &'static str, apply: Apply) -> Row {
+    Row {
+        written,
+        ..valued(name, apply)
     }
 }
 
@@ -51,6 +70,7 @@ const fn valued_as(name: &'static str, values: &'static [&'static str], apply: A
         name,
         values,
         takes: Takes::Value,
+        written: "",
         verdict: Verdict::Honoured(apply),
     }
 }
@@ -60,6 +80,7 @@ const fn ignored(name: &'static str, why: &'static str) -> Row {
         name,
         values: &[],
         takes: Takes::Either,
+        written: "",
         verdict: Verdict::Ignored(why),
     }
 }
@@ -69,6 +90,7 @@ const fn passed(name: &'static str) -> Row {
         name,
         values: &[],
         takes: Takes::Either,
+        written: "",
         verdict: Verdict::Passed,
     }
 }
@@ -78,6 +100,7 @@ const fn refused(name: &'static str, instead: &'static str) -> Row {
         name,
         values: &[],
         takes: Takes::Either,
+        written: "",
         verdict: Verdict::Refused(instead),
     }
 }
@@ -87,6 +110,7 @@ const fn refused_as(name: &'static str, values: &'static [&'static str], instead
         name,
         values,
         takes: Takes::Value,
+        written: "",
         verdict: Verdict::Refused(instead),
     }
 }
