@@ -32,8 +32,9 @@ pub(super) struct Counts {
     pub(super) readdir: u64,
     /// Those of them that begin at the beginning.
     pub(super) cookie_zero: u64,
-    /// When their replies were passed on.
-    pub(super) replies: Vec<Instant>,
+    /// When replies were passed on that bring attributes of the directory that is listed: those of listings, and of GETATTR, LOOKUP and
+    /// ACCESS about it.
+    pub(super) renewed: Vec<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -41,9 +42,18 @@ struct State {
     counts: Counts,
     hold: Option<Duration>,
     held: u64,
-    /// Listings that are not answered yet, by connection and xid.
-    listings: HashMap<(u64, u32), ()>,
+    /// Handle of the directory that was listed last.
+    listed: Vec<u8>,
+    /// Calls whose replies bring that directory's attributes and are not here yet, by connection and xid.
+    renewing: HashMap<(u64, u32), Renewing>,
     connections: u64,
+}
+
+/// What brings a directory's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewing {
+    Listing,
+    Asking,
 }
 
 impl Counts {
@@ -132,10 +142,14 @@ impl Relay {
         if let Some(count) = procedure(record).and_then(|number| state.counts.calls.get_mut(number)) {
             *count += 1;
         }
-        if let Some((xid, cookie)) = listing(record) {
+        let about = about(record)?;
+        if let Some(cookie) = about.cookie {
             state.counts.readdir += 1;
             state.counts.cookie_zero += u64::from(cookie == 0);
-            state.listings.insert((connection, xid), ());
+            state.listed = about.handle.to_vec();
+            state.renewing.insert((connection, about.xid), Renewing::Listing);
+        } else if about.handle == state.listed {
+            state.renewing.insert((connection, about.xid), Renewing::Asking);
         }
         None
     }
@@ -145,11 +159,12 @@ impl Relay {
         let xid = word(record, 0)?;
         let mut state = self.state();
         state.counts.received += record.len() as u64 + 4;
-        state.listings.remove(&(connection, xid))?;
-        state.held += 1;
-        let hold = state.hold.filter(|_| state.held.is_multiple_of(HOLD_EACH));
+        let renewing = state.renewing.remove(&(connection, xid))?;
+        state.held += u64::from(renewing == Renewing::Listing);
+        let is_held = renewing == Renewing::Listing && state.held.is_multiple_of(HOLD_EACH);
+        let hold = state.hold.filter(|_| is_held);
         let passed = Instant::now() + hold.unwrap_or_default();
-        state.counts.replies.push(passed);
+        state.counts.renewed.push(passed);
         hold
     }
 }
@@ -283,22 +298,91 @@ fn procedure(record: &[u8]) -> Option<usize> {
     usize::try_from(word(record, 20)?).ok()
 }
 
-/// The xid and cookie of a call that lists a directory (RFC 1813, sections 3.3.16 and 3.3.17).
-fn listing(record: &[u8]) -> Option<(u32, u64)> {
-    let lists = [Procedure::Readdir.number(), Procedure::ReaddirPlus.number()];
+/// A call whose reply brings a directory's attributes if it is about one.
+#[derive(Debug, PartialEq, Eq)]
+struct About<'a> {
+    xid: u32,
+    handle: &'a [u8],
+    /// Where it goes on, if it lists.
+    cookie: Option<u64>,
+}
+
+/// Whether a call is one of those: it begins with a handle, and a listing's cookie comes next (RFC 1813, sections 3.3.1, 3.3.3, 3.3.4,
+/// 3.3.16 and 3.3.17).
+fn about(record: &[u8]) -> Option<About<'_>> {
+    let is = |wanted: Procedure, number: u32| wanted.number() == number;
     let procedure = u32::try_from(procedure(record)?).ok()?;
-    if !lists.contains(&procedure) {
+    let lists = is(Procedure::Readdir, procedure) || is(Procedure::ReaddirPlus, procedure);
+    let asks = [Procedure::Getattr, Procedure::Lookup, Procedure::Access];
+    if !lists && !asks.iter().any(|asking| is(*asking, procedure)) {
         return None;
     }
     let mut at = 24;
     for _ in ["credential", "verifier"] {
         at += 8 + (word(record, at + 4)? as usize).next_multiple_of(4);
     }
-    at += 4 + (word(record, at)? as usize).next_multiple_of(4);
-    let cookie = u64::from(word(record, at)?) << 32 | u64::from(word(record, at + 4)?);
-    Some((word(record, 0)?, cookie))
+    let length = word(record, at)? as usize;
+    let handle = record.get(at + 4..at + 4 + length)?;
+    at += 4 + length.next_multiple_of(4);
+    let cookie = if lists {
+        Some(u64::from(word(record, at)?) << 32 | u64::from(word(record, at + 4)?))
+    } else {
+        None
+    };
+    let xid = word(record, 0)?;
+    Some(About { xid, handle, cookie })
 }
 
 fn word(record: &[u8], at: usize) -> Option<u32> {
     record.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call with an empty credential and verifier, a handle of five bytes and these words.
+    fn call(xid: u32, procedure: Procedure, handle: [u8; 5], words: &[u32]) -> Vec<u8> {
+        let head = [xid, 0, 2, PROGRAM, 3, procedure.number(), 0, 0, 0, 0, 5];
+        let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_be_bytes()).collect();
+        record.extend_from_slice(&handle);
+        record.extend_from_slice(&[0; 3]);
+        record.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+        record
+    }
+
+    #[test]
+    fn what_brings_the_listed_directorys_attributes_is_noted_and_listings_alone_are_held() {
+        let relay = Relay {
+            state: Arc::default(),
+            port: 0,
+            way: Duration::ZERO,
+        };
+        let hold = Duration::from_secs(3);
+        relay.begin(Some(hold));
+        let [listed, other] = [*b"above", *b"below"];
+        let calls = [
+            call(1, Procedure::ReaddirPlus, listed, &[0, 0]),
+            call(2, Procedure::Readdir, listed, &[1, 7]),
+            call(3, Procedure::Getattr, listed, &[]),
+            call(4, Procedure::Getattr, other, &[]),
+            call(5, Procedure::Read, listed, &[0, 0, 0]),
+            call(6, Procedure::Lookup, listed, &[0]),
+            call(7, Procedure::ReaddirPlus, listed, &[1, 8]),
+        ];
+        let held: Vec<_> = calls
+            .iter()
+            .map(|record| {
+                relay.note_call(0, record);
+                relay.note_reply(0, &record[..4])
+            })
+            .collect();
+        assert_eq!(held, [None, None, None, None, None, None, Some(hold)]);
+        let counts = relay.counts();
+        assert_eq!((counts.total, counts.readdir, counts.cookie_zero), (7, 3, 1));
+        assert_eq!(counts.renewed.len(), 5);
+        let cookie = about(&calls[1]).and_then(|about| about.cookie);
+        assert_eq!(cookie, Some(1 << 32 | 7));
+        assert_eq!(about(&calls[1][..50]), None);
+    }
 }

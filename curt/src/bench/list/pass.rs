@@ -141,9 +141,9 @@ impl Place<'_> {
 fn expired(counts: &Counts, began: Instant) -> u64 {
     let mut last = began;
     let mut expired = 0;
-    let mut replies = counts.replies.clone();
-    replies.sort_unstable();
-    for reply in replies {
+    let mut renewed = counts.renewed.clone();
+    renewed.sort_unstable();
+    for reply in renewed {
         expired += u64::from(reply.saturating_duration_since(last) > BELIEVED);
         last = reply;
     }
