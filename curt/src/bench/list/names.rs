@@ -32,8 +32,32 @@ pub(in crate::bench) fn name(number: u64) -> String {
 }
 
 /// The name of the second client's file.
-pub(super) fn created(number: u64) -> String {
+fn created(number: u64) -> String {
     format!("{CREATED}{number}")
+}
+
+/// Makes the file of the second client that has this number.
+///
+/// # Errors
+/// It cannot be made, or is there: opening it would change nothing in the directory.
+pub(super) fn create(directory: &Path, number: u64) -> Result<()> {
+    let path = directory.join(created(number));
+    File::create_new(&path).with_context(|| path.display().to_string())?;
+    Ok(())
+}
+
+/// Removes the second client's files, the last one first: whatever ends this, those that are left are the first ones, and found again.
+pub(super) fn remove_created(directory: &Path) -> Result<()> {
+    let path = |number| directory.join(created(number));
+    let mut count = 0;
+    while path(count).try_exists()? {
+        count += 1;
+    }
+    let remove = |number| {
+        let path = path(number);
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())
+    };
+    (0..count).rev().try_for_each(remove)
 }
 
 /// Makes the directory and its names, unless it has them: the last one made says so.
@@ -156,5 +180,22 @@ mod tests {
         assert_eq!(seen.doubled, 2);
         assert!(seen.add(name(1000).as_bytes()).is_err());
         assert!(seen.add(b"else").is_err());
+    }
+
+    #[test]
+    fn the_second_client_makes_each_file_and_leaves_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let count = || std::fs::read_dir(directory.path()).unwrap().count();
+        File::create(directory.path().join("else")).unwrap();
+        remove_created(directory.path()).unwrap();
+        for number in 0..3 {
+            create(directory.path(), number).unwrap();
+        }
+        // What a pass that failed has left behind is no change.
+        assert!(create(directory.path(), 1).is_err());
+        assert_eq!(count(), 4);
+        remove_created(directory.path()).unwrap();
+        assert_eq!(count(), 1);
+        create(directory.path(), 0).unwrap();
     }
 }

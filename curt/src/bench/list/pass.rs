@@ -2,7 +2,7 @@
 //! that makes files.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -89,6 +89,10 @@ impl Place<'_> {
 
     /// Makes a pass.
     pub(super) fn pass(&mut self, plan: &Plan<'_>) -> Result<Pass> {
+        if let Some(directory) = plan.changing {
+            // A pass that failed has left them.
+            names::remove_created(directory)?;
+        }
         let options = [OPTIONS, plan.options].join(",");
         let mounted = self.mount(options.trim_end_matches(','))?;
         let directory = names::directory(mounted.directory(), self.count);
@@ -112,8 +116,7 @@ impl Place<'_> {
         let memory_mib = resident_mib(mounted.pid())?;
         mounted.end()?;
         if let Some(directory) = plan.changing {
-            (0..created)
-                .try_for_each(|number| std::fs::remove_file(directory.join(names::created(number))))?;
+            names::remove_created(directory)?;
         }
         let figures = Figures {
             readdir: counts.readdir,
@@ -222,8 +225,7 @@ fn read_names(mut out: impl BufRead, seen: &mut Seen, mut note: impl FnMut(u64))
 fn write(directory: &Path, stopped: &mpsc::Receiver<()>) -> Result<u64> {
     let mut number = 0;
     loop {
-        let path: PathBuf = directory.join(names::created(number));
-        std::fs::File::create(&path).with_context(|| path.display().to_string())?;
+        names::create(directory, number)?;
         number += 1;
         if stopped.recv_timeout(CREATE_EACH) != Err(mpsc::RecvTimeoutError::Timeout) {
             return Ok(number);

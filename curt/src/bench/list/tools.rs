@@ -39,6 +39,10 @@ pub(super) fn run(
     let removed = place.count.min(most);
     let below = top.join("removed");
     let bar = progress_bar(&format!("making {removed} names to remove"));
+    if below.exists() {
+        // A run that was ended has removed some of it.
+        std::fs::remove_dir_all(&below).with_context(|| below.display().to_string())?;
+    }
     names::open_directory(&below)?;
     names::make(&names::directory(&below, removed), removed, super::JOBS, &bar)?;
     let mut costs = BTreeMap::new();
