@@ -37,6 +37,9 @@ const NFS_PORT: u16 = 2049;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Each pass is `ls -f` on a mount of its own with acdirmin=1,acdirmax=2, behind a relay that counts. 'changing': a second client makes a file a second.\n\
+                        'expired': how often nothing came for more than 2 s that brings the directory's attributes.\n\
+                        JSON: {\"count\",\"vers\",\"server\",\"pass_seconds\",\"idle\":{\"readdir\",\"cookie_zero\",\"seconds\",\"created\",\"expired\",\"missing\",\"doubled\"},\"changing\":{same},\n\
+                        \"restart\":{same,\"gave_up\"},\"full_speed\":{\"idle\":{same},\"changing\":{same}},\"tools\":{\"ls -l\":{\"rpc\",\"seconds\"},\"find\":{same},\"rm -r\":{same}}}\n\
                         Exit status: 0 if every name was listed once in every pass, 1 if not."
 )]
 pub(crate) struct ListArguments {
