@@ -1,16 +1,18 @@
 //! The recorded workloads on a mount: bounds of the counts, and that they are what the wire and the server saw.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::make;
 use curt_bench::report::Report;
 use curt_bench::workload::Workload;
 use curt_tests::capture::Capture;
-use curt_tests::curt::{program, tree};
+use curt_tests::curt::{Serve, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -18,6 +20,8 @@ use curt_tests::process;
 
 /// A run of page takes 7 s; what is beyond is for machines that do something else, too.
 const RUN: Duration = Duration::from_secs(120);
+/// Making a tree through a mount takes half a minute.
+const MAKING: Duration = Duration::from_secs(400);
 /// A kernel that serves them.
 const KERNEL: Duration = Duration::from_secs(800);
 
@@ -31,11 +35,21 @@ const EXPIRING: [&str; 2] = ["GETATTR", "READDIRPLUS"];
 
 /// `curt bench WORKLOAD … --json` in a network, and what it reported.
 fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<Report> {
+    bench_within(RUN, network, workload, arguments)
+}
+
+/// The same where it may take so long.
+fn bench_within(
+    limit: Duration,
+    network: &Network,
+    workload: Workload,
+    arguments: &[&str],
+) -> Result<Report> {
     let mut command = network.command(program("curt")?);
     command
         .args(["bench", workload.name(), "--vers", "3", "--json"])
         .args(arguments);
-    let output = process::run(&mut command, RUN)?;
+    let output = process::run(&mut command, limit)?;
     serde_json::from_str(&output).with_context(|| output.clone())
 }
 
@@ -253,5 +267,34 @@ fn page_and_build_send_ganesha_what_they_send_us() -> Result<()> {
             near(&report, &embedded(workload, options)?)?;
         }
     }
+    Ok(())
+}
+
+#[test]
+fn make_tree_makes_the_tree_on_a_server_that_has_none() -> Result<()> {
+    let network = Network::new()?;
+    // In memory: on a disk each file is made durable, which takes minutes.
+    let export = tempfile::Builder::new()
+        .prefix("curt-test-")
+        .tempdir_in("/dev/shm")?;
+    let export = export.path();
+    std::fs::set_permissions(export, std::fs::Permissions::from_mode(0o755))?;
+    let server = Serve::start(&network, export, &[])?;
+    let (source, ports) = (server.source(), server.ports());
+    let page = |more: &[&str]| {
+        let arguments = ["--server", &source, "--options", &ports, "--pause", "0"];
+        bench_within(MAKING, &network, Workload::Page, &[&arguments, more].concat())
+    };
+    let Err(refused) = page(&[]) else {
+        anyhow::bail!("page is replayed without a tree");
+    };
+    ensure!(
+        format!("{refused:#}").contains("--make-tree makes it"),
+        "{refused:#}"
+    );
+    let report = page(&["--make-tree"])?;
+    ensure!(report.operations == 24_387 && report.wrong == 0, "{report:?}");
+    // Not only what is read is there.
+    make::check(&Workload::Page.tree(), export)?;
     Ok(())
 }
