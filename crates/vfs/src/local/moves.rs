@@ -174,12 +174,12 @@ impl LocalVfs {
                 (from, from_name),
                 (to, to_name),
             )?;
-            for (handle, directory) in [(from, &source), (to, &target)] {
-                if let Ok(directory) = directory {
-                    self.settle(handle, directory.as_fd(), FileKind::Directory)?;
+            in_order_of_syncs((from, &source), (to, &target)).try_for_each(|(handle, directory)| {
+                match directory {
+                    Ok(directory) => self.settle(handle, directory.as_fd(), FileKind::Directory),
+                    Err(_) => Ok(()),
                 }
-            }
-            Ok(())
+            })
         });
         let wcc = |before: Option<Attributes>| before.as_ref().map(WccBefore::from);
         let [from_before, to_before] = before;
@@ -214,6 +214,16 @@ impl LocalVfs {
     }
 }
 
+/// The directories of a rename in the order in which they are made durable: first the one that got the name. Where the file system
+/// does not write both as one, the object then has two names after a loss of power between, and not none. One is synced once.
+fn in_order_of_syncs<'a, D>(
+    from: (&'a NodeHandle, D),
+    to: (&'a NodeHandle, D),
+) -> impl Iterator<Item = (&'a NodeHandle, D)> {
+    let other = (from.0 != to.0).then_some(from);
+    [to].into_iter().chain(other)
+}
+
 /// What a name stood for.
 struct Named {
     handle: NodeHandle,
@@ -225,4 +235,19 @@ fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
         .as_ref()
         .ok()
         .and_then(|fd| attributes_of(fd.as_fd()).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::HandleScheme;
+
+    #[test]
+    fn the_directory_that_got_a_name_is_synced_before_the_one_that_lost_it_and_a_common_one_once() {
+        let handle = |byte: u8| NodeHandle::new(HandleScheme::Kernel, 1, &[byte; 8]).expect("it is short");
+        let (from, to) = (handle(1), handle(2));
+        let order = |from, to| in_order_of_syncs((from, "from"), (to, "to")).map(|(_, which)| which);
+        assert!(order(&from, &to).eq(["to", "from"]));
+        assert!(order(&from, &from).eq(["to"]));
+    }
 }
