@@ -38,6 +38,7 @@ mod pace;
 mod read;
 mod recent;
 mod set;
+mod shared_sync;
 mod stat;
 mod sweeper;
 mod sys;
@@ -67,6 +68,7 @@ pub use self::options::{
 };
 use self::pace::Pace;
 use self::read::ReadWays;
+use self::shared_sync::SharedSync;
 use self::sweeper::{KeptOpen, Sweeper};
 use self::verdicts::Verdicts;
 use crate::Waits;
@@ -109,6 +111,7 @@ pub struct LocalVfs {
     stable_metadata: AtomicBool,
     pace: Pace,
     losses: Losses,
+    syncs: SharedSync,
 }
 
 impl LocalVfs {
@@ -396,10 +399,13 @@ impl LocalVfs {
         }
     }
 
+    /// Makes durable whatever was changed before. Callers that come together share a sync, and a loss that it tells of.
     fn sync_file_system(&self) -> Result<(), Error> {
-        let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
-        let root = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
-        data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(None, errno))
+        self.syncs.wait(self.syncs.ticket(), || {
+            let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
+            let root = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
+            data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(None, errno))
+        })
     }
 }
 

@@ -19,6 +19,7 @@ use super::losses::Losses;
 use super::options::{FileCaching, HoldObjects, LocalError, LocalOptions, MetadataDurability};
 use super::pace::Pace;
 use super::read::ReadWays;
+use super::shared_sync::SharedSync;
 use super::sweeper::{KeptOpen, Sweeper};
 use super::unstable::Unstable;
 use super::verdicts::Verdicts;
@@ -82,6 +83,7 @@ impl LocalVfs {
             stable_metadata: AtomicBool::new(stable_metadata),
             pace: Pace::new(waits),
             losses: Losses::new(),
+            syncs: SharedSync::default(),
         })
     }
 }

@@ -1,0 +1,155 @@
+//! The sync of a whole file system, which all who want one at the same moment share.
+//!
+//! Symbolic links, FIFOs, sockets and devices have no descriptor that fsync(2) takes, so a change of their attributes is made
+//! durable by syncfs(2), which writes what everybody else has unwritten as well. A sync of the directory would not do in its
+//! place: ext4 and XFS then write the log only up to the last change of the directory itself.
+//!
+//! Invariants: at most one sync is under way, whatever is asked for; whoever asks is served by one that began afterwards, so by
+//! the second from then at the latest, and hears of its failure even if a later one went well.
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+/// The syncs of one file system.
+#[derive(Default)]
+pub(super) struct SharedSync {
+    rounds: Mutex<Rounds>,
+    ended: Condvar,
+}
+
+/// Syncs are numbered from 1 on.
+#[derive(Default)]
+struct Rounds {
+    begun: u64,
+    ended: u64,
+    /// The last one that failed, and of what.
+    failed: Option<(u64, Error)>,
+}
+
+/// The first sync that covers what was changed before it was taken.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(super) struct Ticket(u64);
+
+impl SharedSync {
+    /// To be taken after the change that is to be made durable.
+    pub(super) fn ticket(&self) -> Ticket {
+        // The one under way may have passed by what was changed.
+        Ticket(self.rounds.lock().begun + 1)
+    }
+
+    /// Returns once a sync of the ticket's number or a later one has ended; `sync` is called if it falls to this thread, without
+    /// any lock held.
+    pub(super) fn wait(&self, ticket: Ticket, sync: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let mut rounds = self.rounds.lock();
+        while rounds.ended < ticket.0 {
+            if rounds.begun > rounds.ended {
+                self.ended.wait(&mut rounds);
+                continue;
+            }
+            rounds.begun += 1;
+            drop(rounds);
+            let mut round = Round {
+                of: self,
+                outcome: Err(Error::from(Errno::IO)),
+            };
+            round.outcome = sync();
+            return round.outcome;
+        }
+        match rounds.failed {
+            Some((round, error)) if round >= ticket.0 => Err(error),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The sync under way. Dropping it ends it, as a failure if it came to no end.
+struct Round<'a> {
+    of: &'a SharedSync,
+    outcome: Result<(), Error>,
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        let mut rounds = self.of.rounds.lock();
+        rounds.ended = rounds.begun;
+        if let Err(error) = self.outcome {
+            rounds.failed = Some((rounds.ended, error));
+        }
+        drop(rounds);
+        self.of.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    const LATE: usize = 5;
+
+    #[test]
+    fn those_who_come_while_a_sync_is_under_way_share_the_next_one() {
+        let (shared, count) = (&SharedSync::default(), &AtomicUsize::new(0));
+        let (begun, begins) = channel();
+        let (go_on, goes_on) = channel::<()>();
+        thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                shared.wait(shared.ticket(), || {
+                    count.fetch_add(1, SeqCst);
+                    let _ = begun.send(());
+                    let _ = goes_on.recv();
+                    Ok(())
+                })
+            });
+            assert_eq!(begins.recv(), Ok(()));
+            // What each of them changed was changed after the first sync began.
+            let tickets = [(); LATE].map(|()| shared.ticket());
+            let late = tickets.map(|ticket| {
+                let sync = || {
+                    assert_eq!(
+                        count.fetch_add(1, SeqCst),
+                        1,
+                        "one at a time, and not the first again"
+                    );
+                    Ok(())
+                };
+                scope.spawn(move || shared.wait(ticket, sync))
+            });
+            assert!(late.iter().all(|thread| !thread.is_finished()));
+            drop(go_on);
+            for thread in late.into_iter().chain([first]) {
+                assert!(matches!(thread.join(), Ok(Ok(()))));
+            }
+        });
+        assert_eq!(count.load(SeqCst), 2);
+    }
+
+    #[test]
+    fn a_failure_is_heard_by_all_whom_it_concerns_and_by_nobody_else() {
+        let shared = SharedSync::default();
+        let before = [shared.ticket(), shared.ticket()];
+        let failed = Err(Error::Lost(Errno::IO));
+        assert_eq!(shared.wait(before[0], || failed), failed);
+        assert_eq!(shared.wait(shared.ticket(), || Ok(())), Ok(()));
+        let never = || unreachable!("there was one already");
+        assert_eq!(shared.wait(before[1], never), failed, "a later one went well");
+    }
+
+    #[test]
+    fn a_sync_that_panics_has_failed_and_is_over() {
+        let shared = SharedSync::default();
+        let tickets = [shared.ticket(), shared.ticket()];
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            shared.wait(tickets[0], || panic!("as the test wants it"))
+        }));
+        assert!(ended.is_err());
+        assert!(shared.wait(tickets[1], || Ok(())).is_err());
+        assert_eq!(shared.wait(shared.ticket(), || Ok(())), Ok(()));
+    }
+}
