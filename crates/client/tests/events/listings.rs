@@ -144,7 +144,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
     let _ = seen.told();
     let mut first = None;
     read_from(&client, &open, 2002, 5, &mut |entry| {
-        first.get_or_insert(entry.name.to_vec());
+        first.get_or_insert_with(|| entry.name.to_vec());
     })
     .unwrap();
     assert_eq!(first, Some(name(2000).into_bytes()));
