@@ -296,7 +296,8 @@ impl Client {
     }
 
     /// As [`Client::read`], but has `target` given the bytes, perhaps on another thread. Those of large files may go there as
-    /// they are received, and are kept nowhere else.
+    /// they are received, and are kept nowhere else. It may return some 20 ms after the target was given them: meanwhile this
+    /// thread receives what others read and gives it to their targets.
     ///
     /// # Errors
     /// As [`Client::read`]; the target may have been given the bytes of a read that ended with EINTR.

@@ -27,7 +27,8 @@ use crate::plan::{
 /// Where a reader wants its bytes.
 pub trait ReadTarget: Send + Sync {
     /// Takes what was read: all `pieces`, one behind the other. Called once for a read that succeeds, perhaps on another thread,
-    /// which must not be kept waiting; a read that was interrupted may still be given its bytes.
+    /// which must not be kept waiting; a read that was interrupted may still be given its bytes. The read itself may return up
+    /// to some 20 ms later.
     fn put(&self, pieces: &[&[u8]]);
 }
 

@@ -68,6 +68,9 @@ pub trait Transport: Send + Sync {
     /// As [`Transport::call_told`], but `taker` may use the results where they were received; the reply then
     /// [`was taken`](Reply::was_taken). Where nothing is received from anywhere, all replies come as usual.
     ///
+    /// A caller whose results were taken may return some 20 ms later than that: meanwhile its thread receives the replies to
+    /// other callers that have takers, and calls these. An interrupt ends that at once.
+    ///
     /// # Errors
     /// As [`Transport::call`].
     fn call_taken(

@@ -23,8 +23,12 @@ use curt_trace::probe;
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the output.
 const SMALL: usize = 4096;
 
-/// How long whoever waits for what has no deadline, such as replies to others, waits before it looks whether to go on.
-const STAY: Duration = Duration::from_secs(1);
+/// How long whoever waits for what has no deadline waits before it looks whether to go on.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a caller that has its reply reads on for others, at most: dozens of large replies, beside which handing the reading
+/// over costs nothing, and no delay that a program notices.
+const STAY_MAX: Duration = Duration::from_millis(20);
 
 /// Why a call ended on this connection.
 pub(super) enum End {
@@ -61,8 +65,8 @@ enum Next {
     Write,
     Poll,
     Park,
-    /// Its own call is over; it reads on for others.
-    Stay,
+    /// Its own call is over; it reads on for others until then.
+    Stay(Instant),
     /// Its results are just being used by whoever reads: what becomes of them is what the call's outcome is, however long it takes.
     InHand,
 }
@@ -117,17 +121,26 @@ impl<'a> Turn<'a> {
     /// Sends the call and waits for the reply. `patient`: never [`End::Expired`].
     pub(super) fn run(&mut self, timer: &mut Timer, patient: bool) -> End {
         loop {
-            let next = match self.look(&mut self.connection.lock()) {
+            let looked = {
+                let mut state = self.connection.lock();
+                let looked = self.look(&mut state);
+                if looked.is_err() {
+                    // From now on nobody uses its results.
+                    state.calls.remove(&self.xid);
+                }
+                looked
+            };
+            let next = match looked {
                 Ok(next) => next,
                 Err(end) => return end,
             };
             match next {
-                Next::Stay => {
-                    self.poll(Instant::now() + STAY);
+                Next::Stay(end) => {
+                    self.poll(end);
                     continue;
                 }
                 Next::InHand => {
-                    self.waiter.park(Instant::now() + STAY);
+                    self.waiter.park(Instant::now() + AGAIN);
                     continue;
                 }
                 Next::Write | Next::Poll | Next::Park => {}
@@ -135,7 +148,7 @@ impl<'a> Turn<'a> {
             // Asked each time: whoever reads for others may have something to do beyond its own deadline.
             if Instant::now() >= timer.deadline() {
                 self.waiter.stay();
-                if self.is_given_up(timer, patient) {
+                if self.is_given_up(timer, patient) && self.leave() {
                     return End::Expired;
                 }
                 continue;
@@ -143,7 +156,7 @@ impl<'a> Turn<'a> {
             match next {
                 Next::Write => self.write(),
                 Next::Poll => self.poll(timer.deadline()),
-                Next::Park | Next::Stay | Next::InHand => self.waiter.park(timer.deadline()),
+                Next::Park | Next::Stay(_) | Next::InHand => self.waiter.park(timer.deadline()),
             }
         }
     }
@@ -164,11 +177,23 @@ impl<'a> Turn<'a> {
         false
     }
 
+    /// Takes back the call, whose time is over; `false` if its reply came since the last look, or is in somebody's hands, who
+    /// would otherwise use the results of a call that has failed.
+    fn leave(&self) -> bool {
+        let mut state = self.connection.lock();
+        let waits = |slot: &Slot| !slot.in_hand && slot.outcome.is_none();
+        let may = state.calls.get(&self.xid).is_none_or(waits);
+        if may {
+            state.calls.remove(&self.xid);
+        }
+        may
+    }
+
     /// Is it over? If not, takes the roles that are free, and says how to wait.
     fn look(&mut self, state: &mut State) -> Result<Next, End> {
-        if self.stays(state) {
+        if let Some(end) = self.stays(state) {
             self.waiter.will_poll(self.bell());
-            return Ok(Next::Stay);
+            return Ok(Next::Stay(end));
         }
         let slot = state.calls.get_mut(&self.xid);
         if slot.as_ref().is_some_and(|slot| slot.in_hand) {
@@ -202,18 +227,20 @@ impl<'a> Turn<'a> {
         Ok(Next::Poll)
     }
 
-    /// Whether the caller, whose results were taken so that nobody waits for it, goes on reading because others' replies are to
-    /// be taken as well: of a stream of them each finds the same thread and the same buffer, and nobody has to be woken.
-    fn stays(&mut self, state: &State) -> bool {
+    /// Until when the caller, whose results were taken so that nobody waits for it, goes on reading because others' replies are to
+    /// be taken as well, if it does: of a stream of them each finds the same thread and the same buffer, and nobody has to be
+    /// woken.
+    fn stays(&mut self, state: &State) -> Option<Instant> {
         let slot = state.calls.get(&self.xid);
         let taken = slot.is_some_and(|slot| matches!(&slot.outcome, Some(Ok(reply)) if reply.was_taken()));
         let needed = self.inbox.is_some() && self.writing.is_none();
         let may = !state.closed && !self.interrupt.is_raised();
         if !(taken && needed && may && state.has_takers()) {
-            return false;
+            return None;
         }
-        self.stays_since.get_or_insert_with(Instant::now);
-        true
+        let now = Instant::now();
+        let end = *self.stays_since.get_or_insert(now) + STAY_MAX;
+        (now < end).then_some(end)
     }
 
     /// Takes the output if it is free and there is something to write; else sees to it that the own record is written by
@@ -337,5 +364,66 @@ impl Drop for Turn<'_> {
             state.inbox = Some(inbox);
         }
         state.pass_on();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::{
+        super::{activity::Activity, events::NoEvents},
+        *,
+    };
+    use crate::buffer::Pool;
+
+    struct Nobody;
+
+    impl Taker for Nobody {
+        fn take(&self, _: &[u8]) -> bool {
+            unreachable!("no reply comes")
+        }
+    }
+
+    #[test]
+    fn a_call_whose_time_is_over_leaves_only_if_its_reply_is_nowhere() {
+        let (near, _far) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("there are sockets");
+        let activity = Arc::new(Activity::new("nobody".into(), Arc::new(NoEvents)));
+        let connection =
+            Connection::new(near, activity, Arc::new(Pool::new(1)), 1 << 20).expect("there are descriptors");
+        let (interrupt, waiter) = (Interrupt::never(), Waiter::current());
+        let (taker, mut journey): (Arc<dyn Taker>, _) = (Arc::new(Nobody), Journey::default());
+        let turn = Turn::join(
+            &connection,
+            7,
+            Outgoing::new(&[0; 4], &[], &[]),
+            (1 << 20, Some(&taker)),
+            (&interrupt, &waiter),
+            (Instant::now(), &mut journey),
+        );
+        let turn = turn.expect("the connection is open");
+        let change = |change: &dyn Fn(&mut Slot)| {
+            change(connection.lock().calls.get_mut(&7).expect("it has not left"));
+        };
+        // The reply came after the last look, and whoever reads has given it to the taker.
+        change(&|slot| slot.in_hand = true);
+        assert!(!turn.leave());
+        change(&|slot| {
+            slot.in_hand = false;
+            slot.outcome = Some(Ok(Reply::taken()));
+        });
+        assert!(!turn.leave(), "it succeeded");
+        change(&|slot| slot.outcome = None);
+        assert!(turn.leave());
+        assert!(
+            connection.lock().calls.is_empty(),
+            "a reply that comes now is nobody's"
+        );
     }
 }

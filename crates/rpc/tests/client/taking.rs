@@ -251,6 +251,38 @@ fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
     server.join().unwrap();
 }
 
+#[test]
+fn who_reads_for_others_leaves_with_its_own_reply_after_a_while() {
+    let (listener, address) = listen();
+    let (release, held) = channel::<()>();
+    let (saw_first, seen_first) = channel();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let first = read_record(&mut stream).unwrap();
+        saw_first.send(()).unwrap();
+        let second = read_record(&mut stream).unwrap();
+        stream.write_all(&echo(&first)).unwrap();
+        // The second is answered once the first caller has left.
+        let _ = held.recv();
+        stream.write_all(&echo(&second)).unwrap();
+        let _ = read_record(&mut stream);
+    });
+    let transport = &transport(options(address));
+    thread::scope(|scope| {
+        let first = Recorder::new(Habit::Takes);
+        let leader = scope.spawn(move || call_taken(transport, &[1; 8], &first).0);
+        seen_first.recv().unwrap();
+        let taker = Recorder::new(Habit::Takes);
+        let second = scope.spawn(move || call_taken(transport, &[2; 8], &taker).0);
+        eventually("the first caller has left", || leader.is_finished());
+        assert!(leader.join().unwrap().unwrap().was_taken());
+        release.send(()).unwrap();
+        assert!(second.join().unwrap().unwrap().was_taken());
+    });
+    transport.close();
+    server.join().unwrap();
+}
+
 /// Says on which thread it was called, and takes nothing before the test says so.
 struct Holding {
     begun: Mutex<Sender<ThreadId>>,
