@@ -132,6 +132,61 @@ fn one_name_from_a_directory_of_500000_costs_at_most_one_request_more() {
     assert_eq!(list(&auto.0), [("LOOKUP", 2)]);
 }
 
+/// Lists a directory of 40,000 names, and looks so many of them up in another order than the listing's.
+fn list_and_look(world: &World, mounted: &Mounted, count: u32) {
+    const NAMES: u32 = 40_000;
+    let client = &mounted.client;
+    let Ok(Entry::Positive(found)) = client.lookup(&me(), client.root(), b"d") else {
+        panic!("it is there");
+    };
+    let open = client.opendir(&me(), found.id).unwrap();
+    let (mut cookie, mut before, mut listed) = (0, u64::MAX, 0);
+    while cookie != before {
+        before = cookie;
+        let told = client.readdir(&me(), &open, cookie, true, &mut |entry| {
+            cookie = entry.cookie;
+            listed += 1;
+            Listener::Took
+        });
+        assert_eq!(told, Ok(()));
+    }
+    assert!(listed >= NAMES);
+    for name in 0..count {
+        world.clock().advance(OPERATION);
+        // Another prime would do as well.
+        let name = format!("f{:05}", name * 7919 % NAMES);
+        assert!(!is_missing(client, found.id, &name), "{name}");
+    }
+}
+
+#[test]
+fn names_of_a_large_listing_that_are_looked_up_in_another_order_come_with_those_beside_them() {
+    let lines: String = (0..40_000).map(|name| format!("f 0 d/f{name:05}\n")).collect();
+    let world = world(&lines);
+    // `find`, `rm -r`: all of them.
+    let [off, auto] = compare(
+        &world,
+        |off, auto| auto.0.total() * 20 <= off.0.total(),
+        |world, mounted| list_and_look(world, mounted, 40_000),
+    );
+    let listing = |lookups: u64, plus: u64| {
+        let listing = [("READDIR", 2), ("READDIRPLUS", 6 + plus)];
+        [&[("GETATTR", 1), ("LOOKUP", lookups)][..], &listing].concat()
+    };
+    assert_eq!(list(&off.0), listing(36_863, 0));
+    assert_eq!(list(&auto.0), listing(1717, 36));
+    // Who wants few of them pays hardly more.
+    for (count, lookups, fewer, plus) in [(50, 50, 50, 0), (100, 92, 89, 1), (300, 276, 262, 2)] {
+        let [off, auto] = compare(
+            &world,
+            |off, auto| auto.0.total() * 100 <= off.0.total() * 102,
+            |world, mounted| list_and_look(world, mounted, count),
+        );
+        assert_eq!(list(&off.0), listing(lookups, 0));
+        assert_eq!(list(&auto.0), listing(fewer, plus));
+    }
+}
+
 /// What another client does to a directory before these names of it are wanted, and what they are called.
 type Changing = (fn(&Client, InodeId, Range<u32>), fn(u32) -> String);
 

@@ -299,7 +299,8 @@ impl Client {
                 return false;
             };
             if !listing::wants_attributes(kept.misses.note(ordinal), &options) {
-                return false;
+                drop(facts);
+                return self.ask_for_part(asked, inode, name, (&sequence, ordinal));
             }
             kept.plus_size = listing::next_size(kept.plus_size.max(SIZE_FIRST_MAX / 2), PLUS_SIZE_MAX);
             kept.misses.served_up_to(ordinal);

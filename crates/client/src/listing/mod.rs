@@ -13,6 +13,7 @@
 
 mod ahead;
 mod asking;
+mod beside;
 mod chunk;
 mod circle;
 mod fetch;

@@ -81,21 +81,31 @@ impl Sequence {
         let mut state = self.state.lock();
         self.index_names(&mut state);
         let position = self.find_name(&state, name)?;
+        let ordinal = state.places[position.place].first + u32::try_from(position.name).ok()?;
+        Some((ordinal, self.gap_before(&state, position)?))
+    }
+
+    /// Where the server tells the `ordinal`-th name of a whole listing.
+    pub(super) fn place_at(&self, ordinal: u32) -> Option<Gap> {
+        let state = self.state.lock();
+        self.gap_before(&state, state.position(ordinal)?)
+    }
+
+    fn gap_before(&self, state: &State, position: Position) -> Option<Gap> {
         let place = &state.places[position.place];
-        let ordinal = place.first + u32::try_from(position.name).ok()?;
         let gap = |place| Gap {
             place,
             index: position.place,
             is_shared: self.is_whole(),
         };
         if position.name == 0 {
-            return Some((ordinal, gap(place.after())));
+            return Some(gap(place.after()));
         }
         let cookie = place.chunk.as_ref()?.cookie(position.name - 1)?;
         // Names of our own making are known to no server.
         (cookie < OWN_COOKIE).then_some(())?;
         let verifier = state.verifier_behind(position.place);
-        Some((ordinal, gap(ServerPlace { cookie, verifier })))
+        Some(gap(ServerPlace { cookie, verifier }))
     }
 
     /// Marks a name as removed; false if it is not listed.

@@ -18,10 +18,11 @@ mod record;
 mod worth;
 
 pub use self::{
-    record::{Extent, Record},
+    record::{Extent, LOSS_MISSES_MIN, Record},
     worth::{MOUNT_MISSES, Mount, RETRIES},
 };
 
+use self::record::LOSS_SHARE;
 use core::time::Duration;
 
 use crate::{
@@ -49,6 +50,10 @@ const BESIDE_FILLS_MIN: u32 = 2;
 
 /// So many times more misses are waited for where fills were not worth their bytes elsewhere.
 const DOUBT: u32 = 4;
+
+/// So many times more look-ups are waited for than cost as much, while parts of a listing were of some use and do not pay yet: of a
+/// large directory few names are known by then, so that few can be used.
+const PART_DOUBT: u64 = 8;
 
 /// How often the number of misses that is waited for doubles at most.
 const DOUBLINGS_MAX: u8 = 12;
@@ -132,6 +137,41 @@ pub fn decide(view: &FillView, options: &CacheOptions) -> FillDecision {
     FillDecision::Fill {
         bytes: view.record.next_bytes(view.size),
     }
+}
+
+/// Names that are asked for together of a directory that was listed and has more than one would ask for because of one: those beside
+/// the name in the listing, about as many as a reply of [`PLUS_SIZE_MAX`] holds.
+pub const PART_NAMES: u32 = 1024;
+
+/// Decides how a name is asked for that such a listing has, of which nothing else is known: what programs do that read all names and
+/// then go through them in another order.
+pub fn decide_part(view: &FillView, options: &CacheOptions) -> FillDecision {
+    if !options.fills() || view.record.misses < part_misses_needed(view) {
+        return FillDecision::Lookup;
+    }
+    FillDecision::Fill { bytes: PLUS_SIZE_MAX }
+}
+
+/// After how many names that were asked for one by one those beside one are asked for.
+fn part_misses_needed(view: &FillView) -> u32 {
+    let record = &view.record;
+    let unit = request_bytes(view.round_trip);
+    let misses =
+        |share: u64| u32::try_from(u64::from(PLUS_SIZE_MAX) * share / (2 * unit)).unwrap_or(u32::MAX);
+    let doubled = |misses: u32| misses.saturating_mul(1 << record.failures.min(DOUBLINGS_MAX));
+    if record.own.fills == 0 {
+        return misses(1).max(LOSS_MISSES_MIN);
+    }
+    if record.own.pays(unit) {
+        return doubled(misses(1).max(MISSES_MIN));
+    }
+    if record.has_spared {
+        return doubled(misses(PART_DOUBT).max(MISSES_MIN));
+    }
+    if view.mount.has_given_up(unit) {
+        return u32::MAX;
+    }
+    doubled(misses(2 * LOSS_SHARE).max(LOSS_MISSES_MIN))
 }
 
 /// Decides how the attributes of an object are asked for that have expired.

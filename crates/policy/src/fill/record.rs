@@ -11,7 +11,10 @@ const NAME_SIZE: u64 = 22;
 const FIRST_MIN: u32 = 16 * 1024;
 
 /// In so many requests at least may one more be lost, or names that cost as much, to a directory whose names were of no use.
-const LOSS_SHARE: u64 = 50;
+pub(super) const LOSS_SHARE: u64 = 50;
+
+/// The same where only the request counts.
+pub const LOSS_MISSES_MIN: u32 = 50;
 
 /// How much of a directory was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -97,6 +100,13 @@ impl Record {
         };
         (self.misses, self.has_spared) = (0, false);
         self.own.filled(names, holds_it);
+    }
+
+    /// The same of names in the middle of a listing, of which no more is known by that.
+    pub const fn filled_part(&mut self, names: u32, holds_it: bool) {
+        let extent = self.extent;
+        self.filled((names, 0), false, true, holds_it);
+        self.extent = extent;
     }
 
     /// A request for a fill was refused or lost.

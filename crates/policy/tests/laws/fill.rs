@@ -6,7 +6,7 @@ use curt_policy::{
     CacheOptions, FillMode, Interval, LookupCache, PlusMode,
     fill::{
         Extent, FillDecision, FillView, MISSES_MIN, MOUNT_MISSES, Mount, RETRIES, Record, Revalidation,
-        RevalidationView, decide, decide_revalidation,
+        RevalidationView, decide, decide_part, decide_revalidation,
     },
     listing::{PLUS_SIZE_MAX, SIZE_MIN},
 };
@@ -334,6 +334,62 @@ fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
         ..view(Record::default(), 240)
     };
     assert_eq!(misses_until(&beside), Some(1));
+}
+
+/// How many misses it takes until names of a large listing are asked for with those beside them.
+fn misses_until_part(record: Record, mount: Mount, round_trip: Duration) -> Option<u32> {
+    let mut view = FillView {
+        mount,
+        round_trip,
+        ..view(record, 10_000_000)
+    };
+    for misses in 0..100_000 {
+        if decide_part(&view, &CacheOptions::default()) != FillDecision::Lookup {
+            return Some(misses);
+        }
+        view.record.missed();
+    }
+    None
+}
+
+#[test]
+fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
+    let off = CacheOptions {
+        fill: FillMode::Off,
+        ..CacheOptions::default()
+    };
+    assert_eq!(decide_part(&view(missed(100_000), 0), &off), FillDecision::Lookup);
+    let mut record = Record::default();
+    record.listed(500_000);
+    let nowhere = Mount::default();
+    assert_eq!(
+        misses_until_part(record, nowhere, LAN),
+        Some(50),
+        "one request in fifty"
+    );
+    record.filled_part(1024, true);
+    let whole = Extent::Whole {
+        names: 500_000,
+        bytes: 500_000 * 176,
+    };
+    assert_eq!(record.extent(), whole, "no more is known of the whole by that");
+    let needed = |record, round_trip| misses_until_part(record, nowhere, round_trip).unwrap();
+    assert_eq!(needed(record, LAN), 1600, "256 KiB are a fiftieth of them");
+    assert_eq!(needed(record, WAN), 50);
+    record.spared();
+    assert_eq!(needed(record, LAN), 128, "of some use");
+    (0..22).for_each(|_| record.spared());
+    assert_eq!(needed(record, LAN), 16, "it pays");
+    assert_eq!(needed(record, WAN), 2);
+    // Then nobody wants what came, again and again.
+    for _ in 0..3 {
+        record.filled_part(1024, true);
+    }
+    assert!(needed(record, LAN) >= 4 * 1600);
+    // Nor on the whole mount.
+    let mut mount = Mount::default();
+    fills_for_nothing(&mut mount, 100, 2, true);
+    assert_eq!(misses_until_part(record, mount, LAN), None);
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! Names beside one that is wanted, in the middle of a large directory that was listed without attributes.
+//!
+//! `find`, `rm -r` and their kin read all names and then go through them in another order, of inode numbers mostly. Policy decides after
+//! how many look-ups those beside a name are asked for with it ([`curt_policy::fill::decide_part`]).
+
+use std::sync::Arc;
+
+use curt_policy::{
+    fill::{FillDecision, FillView, Mount, PART_NAMES, decide_part},
+    listing::{ListingDecision, NAMES_WITHOUT_STAT_MAX},
+};
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+
+use super::{Sequence, priming::Count};
+use crate::{
+    client::{Asked, Client},
+    inode::Inode,
+};
+
+impl Client {
+    /// `name`, the `ordinal`-th of a listing of all names, is to be looked up. If it is worth while it is asked for with the names
+    /// beside it; whether it came.
+    pub(super) fn ask_for_part(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        (sequence, ordinal): (&Arc<Sequence>, u32),
+    ) -> bool {
+        if sequence.count() <= NAMES_WITHOUT_STAT_MAX || sequence.complete_label().is_none() {
+            return false;
+        }
+        let FillDecision::Fill { bytes } = self.decide_part(inode) else {
+            return false;
+        };
+        // Aligned, so that what is asked for because of two names overlaps in none.
+        let Some(gap) = sequence.place_at(ordinal - ordinal % PART_NAMES) else {
+            return false;
+        };
+        if !self.may_list(asked, inode) {
+            return false;
+        }
+        let _why = scope::because(Cause::Fill);
+        self.count(ClientCounter::DirFill);
+        let requester = self.requester(asked, inode);
+        let size = bytes.min(self.reply_max());
+        let fetched = requester.fetch(gap, size, ListingDecision::Plus, &asked.interrupt);
+        let (mut count, mut eof) = (0, false);
+        if let Ok(fetched) = &fetched {
+            self.prime(inode, fetched, Count::New);
+            count = u32::try_from(fetched.page.names.len()).unwrap_or(u32::MAX);
+            eof = fetched.page.end;
+        }
+        let label = fetched.ok().and_then(|fetched| fetched.label());
+        let kept = self.kept(inode, name).filter(|kept| Some(kept.label) == label);
+        let child = kept.and_then(|kept| kept.child);
+        let holds_it = child.is_some();
+        inode.facts().kept.directory().fill.filled_part(count, holds_it);
+        self.core.learn_fill(|mount| mount.filled(count, holds_it));
+        probe!(NfsDirFill {
+            dir: inode.fileid_for(Event::NfsDirFill),
+            name,
+            entries: count,
+            eof
+        });
+        self.core
+            .counters
+            .add(ClientCounter::DirFillNames, u64::from(count));
+        match child {
+            // It was asked for by this very request: that it is used spares none.
+            Some(child) => _ = self.note_use(&child),
+            None => self.count(ClientCounter::DirFillWasted),
+        }
+        holds_it
+    }
+
+    fn decide_part(&self, inode: &Inode) -> FillDecision {
+        let record = {
+            let mut facts = inode.facts();
+            let record = &mut facts.kept.directory().fill;
+            record.missed();
+            *record
+        };
+        self.core.learn_fill(Mount::missed);
+        let view = FillView {
+            record,
+            parent: None,
+            mount: self.core.fills(),
+            size: None,
+            round_trip: self.core.wire.latency(),
+        };
+        decide_part(&view, &self.core.options())
+    }
+}
