@@ -397,6 +397,73 @@ fn listings_of_any_size_are_as_a_kernel_counts_them() {
 }
 
 #[test]
+fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    std::fs::write(export.join("large"), vec![7; 64 << 20]).unwrap();
+    std::fs::write(export.join("f"), "text").unwrap();
+    let mut serve = Serve::start(&network, &export, &[]).unwrap();
+    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let at = mount.directory().display().to_string();
+    // The kernel reads ahead of a reader that has gone; each time another part of the file. `explain` holds the sums to be those of `curt stat`.
+    for part in 0..20 {
+        let read = format!("dd if={at}/large of=/dev/null bs=256k count=1 skip={}", part * 12);
+        let explained = explain(&network, mount.directory(), "", &["sh", "-c", &read]);
+        assert_eq!(explained.json["unfinished"], false, "{}", explained.json);
+        assert!(explained.total("requests") > 0);
+    }
+    // What waits for a server that is silent is not waited for.
+    let server = serve.process().pid();
+    let stuck = format!(
+        "kill -STOP {server}; cat {at}/missing >/dev/null 2>&1 & \
+         until [ \"$(readlink /proc/$!/exe)\" = \"$(readlink -f \"$(command -v cat)\")\" ] && grep -q '^State:.[SD]' /proc/$!/status; do :; done"
+    );
+    let mut command = network.command(program("curt").unwrap());
+    let file = network.directory().join("unfinished.json");
+    command.args(["explain", "--json", "--output"]).arg(&file);
+    command.args(["sh", "-c", &stuck]);
+    let (status, _, errors) = process::finish(&mut command, RUN).unwrap();
+    network.shell(&format!("kill -CONT {server}"), RUN).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}\n{errors}"));
+    assert!(status.success(), "{errors}");
+    assert_eq!(all["mounts"][0]["unfinished"], true, "{all}");
+    assert!(errors.contains("left processes behind"), "{errors}");
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_reaped_and_waited_for_if_that_is_wanted() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    std::fs::write(export.join("f"), "text").unwrap();
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let at = mount.directory().display().to_string();
+    // A process whose parent has ended ends while the command goes on: nothing is left of it.
+    let orphan = r#"p=$(setsid sh -c 'sleep 100 >/dev/null & echo $!'); kill $p; until [ ! -e /proc/$p ]; do :; done; cat "$1/f""#;
+    let explained = explain(&network, mount.directory(), "", &["sh", "-c", orphan, "sh", &at]);
+    assert_eq!((explained.status, &*explained.output), (0, "text"));
+    let run = |arguments: &[&str]| {
+        let mut command: Command = network.command(program("curt").unwrap());
+        command.arg("explain").args(arguments);
+        let (status, output, errors) = process::finish(&mut command, RUN).unwrap();
+        assert!(status.success(), "{errors}");
+        (output, errors)
+    };
+    // It begins to ask only when the command has ended.
+    let late = r#"pipe=$(mktemp -u); mkfifo "$pipe"; (read go <"$pipe"; until [ "$(readlink /proc/'$$'/exe)" = "" ]; do :; done; cat "$1/f") & echo go >"$pipe"; rm "$pipe""#;
+    let late = late.replace("'$$'", "$$");
+    let (output, errors) = run(&["--wait", "sh", "-c", &late, "sh", &at]);
+    assert_eq!(output, "text", "{errors}");
+    assert!(
+        errors.contains("data-read") && !errors.contains("left processes behind"),
+        "{errors}"
+    );
+    mount.unmount().unwrap();
+}
+
+#[test]
 fn a_command_has_its_status_its_signals_and_its_orphans() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
@@ -415,6 +482,7 @@ fn a_command_has_its_status_its_signals_and_its_orphans() {
          touch {0}/go; until [ -e {0}/done ]; do sleep 0.01; done; kill -TERM $$",
         network.make_directory("markers").unwrap().display()
     );
+    let explained = shell(&script);
     assert_eq!(explained.status, 128 + 15);
     assert!(explained.total("requests") >= 1, "{}", explained.json);
     let refused = |arguments: &[&str], status: i32| {

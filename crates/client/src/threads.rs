@@ -79,7 +79,7 @@ impl Background for Threads {
     }
 
     fn spawn_after(&self, delay: Duration, task: Task) {
-        let task = scope::carried(task);
+        let task = scope::carried_later(task);
         let mut work = self.shared.work.lock();
         work.timers_set += 1;
         let due = (Instant::now() + delay, work.timers_set);

@@ -67,6 +67,11 @@ impl<'a, I> Context<'a, I> {
     pub fn give_up_on_exit(&self) {
         self.waiting.give_up_on_exit();
     }
+
+    /// The file system has taken note of this request: from now on it is not on its way any more ([`crate::Arrivals`]).
+    pub fn arrived(&self) {
+        self.waiting.arrived();
+    }
 }
 
 /// Answers the kernel's requests. Methods are called on many threads at once and may wait as long as they have to.

@@ -27,7 +27,7 @@ use crate::{
     caller,
     filesystem::Interruption,
     request::Header,
-    session::{SERVER_SILENCE, STACK_BYTES, Waiting},
+    session::{Desk, SERVER_SILENCE, STACK_BYTES, Waiting},
 };
 
 /// How often callers are looked at.
@@ -305,6 +305,7 @@ impl<I: Interruption> Flight<I> {
 pub(crate) struct Patience<'a, I> {
     pub(crate) flights: &'a Arc<Flights<I>>,
     pub(crate) flight: &'a Flight<I>,
+    pub(crate) desk: &'a Desk,
 }
 
 impl<I: Interruption> Waiting for Patience<'_, I> {
@@ -316,6 +317,10 @@ impl<I: Interruption> Waiting for Patience<'_, I> {
     fn give_up_on_exit(&self) {
         self.flight.now.lock().on_exit = true;
         self.flights.keep_looking();
+    }
+
+    fn arrived(&self) {
+        self.desk.rests();
     }
 }
 
@@ -423,7 +428,9 @@ mod tests {
             let (flights, flight) = flights(silence);
             flights.looking.store(true, Ordering::SeqCst);
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
+            let desk = crate::session::Desks::default().join();
             let patience = Patience {
+                desk: &desk,
                 flights: &flights,
                 flight: &flight,
             };

@@ -28,7 +28,7 @@ pub use listing::{Listing, Name};
 pub use negotiate::{IO_BYTES_MAX, Negotiated, Wishes};
 pub use notify::Notifier;
 pub use reply::ReadReply;
-pub use session::{Ended, Session, SessionError, SessionOptions};
+pub use session::{Arrivals, Ended, Session, SessionError, SessionOptions};
 pub use values::{
     Attributes, Create, Entry, FileSystemSizes, FuseFh, Lock, LockKind, LockRange, NewNode, NodeId, Open,
     Opened, Read, Release, SetAttributes, SetTime, Stat, Time, Write, device_number, device_parts,

@@ -278,3 +278,47 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
         assert!(child.wait().unwrap().success());
     }
 }
+
+#[test]
+fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
+    let toy = Toy::default();
+    toy.plant("file", b"hello");
+    let one_thread = curt_fuse::SessionOptions {
+        readers: 1,
+        threads_max: 1,
+        ..toy::session_options()
+    };
+    let fixture = Fixture::with(toy, &one_thread);
+    std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
+    let arrivals = fixture.session.arrivals();
+    let soon = |why: &str, have_come: bool| {
+        eventually(why, Duration::from_secs(10), || {
+            arrivals.have_all_come() == have_come
+        });
+    };
+    let stuck = |operation: &'static str, script: &str| {
+        fixture.toy.stuck.on(operation);
+        let child = shell(&fixture, script);
+        eventually(operation, Duration::from_secs(10), || {
+            fixture.toy.stuck.waiting() == 1
+        });
+        child
+    };
+    soon("nothing is asked", true);
+    let mut first = stuck("lookup", "exec cat $M/one");
+    soon("it has arrived, although it is not answered", true);
+    let mut second = shell(&fixture, "exec cat $M/two");
+    soon("the only thread has no time for it: it lies in the kernel", false);
+    fixture.toy.stuck.release();
+    first.wait().unwrap();
+    second.wait().unwrap();
+    soon("both are answered", true);
+    let mut third = stuck("readlink", "exec readlink $M/link");
+    assert!(
+        !arrivals.have_all_come(),
+        "the thread has it, and nobody says that it has arrived"
+    );
+    fixture.toy.stuck.release();
+    third.wait().unwrap();
+    soon("it is answered", true);
+}

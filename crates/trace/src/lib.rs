@@ -7,7 +7,7 @@
 //! run can be laid beside another's.
 //!
 //! Why each request was sent, and what spared one, is said in the words of [`causes`]; [`scope`] tells on whose behalf and why a
-//! thread works, [`watch`] lets somebody hear of each request.
+//! thread works, [`watch`] lets somebody hear of each request, [`under_way`] wait for the last.
 //!
 //! What happens, as it happens, is told by [`events`].
 //!
@@ -28,6 +28,7 @@ pub mod scope;
 pub mod server;
 pub mod stages;
 pub mod transport;
+pub mod under_way;
 pub mod watch;
 
 pub use causes::{Cause, Rule};

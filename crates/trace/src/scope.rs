@@ -2,11 +2,13 @@
 //!
 //! Owns one value per thread. Whoever takes an operation from a program enters it ([`operation`]); whoever sends a request
 //! whose procedure alone does not tell why, says why ([`because`]); work that is handed to another thread takes the value
-//! along ([`carried`]). It only labels: nothing that is decided depends on it.
+//! along ([`carried`]). It only labels: nothing that is decided depends on it. Whoever labels can wait until nothing of it is under
+//! way any more ([`crate::under_way`]).
 
 use std::cell::Cell;
 
 use crate::causes::Cause;
+use crate::under_way::{Mark, Work};
 
 /// Who, about what, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,10 +21,12 @@ pub struct Scope {
     pub path: u32,
     /// Why a request is sent; `None`: its procedure tells.
     pub cause: Option<Cause>,
+    /// Whose end is waited for.
+    pub mark: Mark,
 }
 
 thread_local! {
-    static CURRENT: Cell<Scope> = const { Cell::new(Scope { process: 0, object: 0, path: 0, cause: None }) };
+    static CURRENT: Cell<Scope> = const { Cell::new(Scope { process: 0, object: 0, path: 0, cause: None, mark: Mark::NONE }) };
 }
 
 /// Puts back what was in force before, when dropped.
@@ -30,6 +34,7 @@ thread_local! {
 #[must_use = "it holds until it is dropped"]
 pub struct Entered {
     before: Scope,
+    _work: Work,
     /// What one thread entered, another cannot leave.
     not_send: std::marker::PhantomData<*const ()>,
 }
@@ -56,6 +61,7 @@ pub fn cause(procedure: u32) -> Cause {
 pub fn enter(scope: Scope) -> Entered {
     Entered {
         before: CURRENT.replace(scope),
+        _work: Work::begin(scope.mark),
         not_send: std::marker::PhantomData,
     }
 }
@@ -93,7 +99,7 @@ pub fn about(object: u64) -> Entered {
     enter(Scope { object, path, ..now })
 }
 
-/// A task that works for whom its maker worked, wherever it runs. Why it asks it says itself.
+/// A task that works for whom its maker worked, wherever it runs. Why it asks it says itself. It is under way from now on.
 #[must_use]
 pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let scope = Scope {
@@ -103,10 +109,22 @@ pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + S
     if scope == Scope::default() {
         return task;
     }
+    let work = Work::begin(scope.mark);
     Box::new(move || {
         let _entered = enter(scope);
         task();
+        drop(work);
     })
+}
+
+/// The same for a task that is done after a time. Nobody waits for its end.
+#[must_use]
+pub fn carried_later(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
+    let _unmarked = enter(Scope {
+        mark: Mark::NONE,
+        ..current()
+    });
+    carried(task)
 }
 
 #[cfg(test)]

@@ -2,11 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper,
+    wait, waitid,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -31,46 +38,131 @@ pub(super) fn adopt_orphans() -> Result<()> {
     set_child_subreaper(Some(getpid())).context("orphans cannot be taken in")
 }
 
-/// Runs it to its end. Signals that come meanwhile are passed on.
-pub(super) fn run(command: &[OsString]) -> Outcome {
+/// What a command left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing that still runs.
+    Nothing,
+    /// Processes that go on.
+    Running,
+}
+
+/// Whether processes that a command leaves behind are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    ForCommand,
+    ForAll,
+}
+
+/// How often it is looked whether what was left behind has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs it to its end, and then, if they are to be waited for, until those have ended that it left behind. Signals that come meanwhile are
+/// passed on to it; once it has ended, one ends the waiting for the others.
+pub(super) fn run(command: &[OsString], wait: Wait) -> (Outcome, Left) {
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = match signals {
         Ok(signals) => signals,
-        Err(error) => return Outcome::NotRun(NOT_EXPLAINED, error),
+        Err(error) => return (Outcome::NotRun(NOT_EXPLAINED, error), Left::Nothing),
     };
-    let mut child = match Command::new(&command[0]).args(&command[1..]).spawn() {
+    let child = match Command::new(&command[0]).args(&command[1..]).spawn() {
         Ok(child) => child,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Outcome::NotRun(NOT_FOUND, error),
-        Err(error) => return Outcome::NotRun(NOT_EXECUTABLE, error),
+        Err(error) => {
+            let status = match error.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            };
+            return (Outcome::NotRun(status, error), Left::Nothing);
+        }
     };
     let handle = signals.handle();
-    let pid = Pid::from_child(&child);
-    // A terminal's ^C and ^\ reach the command by themselves: it is in our process group.
-    let by_terminal = io::stdin().is_terminal();
+    let target = Arc::new(Target {
+        command: Mutex::new(Some(Pid::from_child(&child))),
+        is_enough: AtomicBool::new(false),
+    });
+    let passed = Arc::clone(&target);
     let passing = std::thread::spawn(move || {
         for signal in signals.forever() {
-            if by_terminal && matches!(signal, SIGINT | SIGQUIT) {
-                continue;
-            }
-            if let Some(signal) = Signal::from_named_raw(signal) {
-                // It has ended meanwhile.
-                let _ = kill_process(pid, signal);
-            }
+            passed.take(signal);
         }
     });
-    let status = child.wait();
-    handle.close();
-    let _ = passing.join();
-    match status {
+    let outcome = match target.until_ended(Pid::from_child(&child)) {
         Ok(status) => Outcome::Ended(status_of(status)),
         Err(error) => Outcome::NotRun(NOT_EXPLAINED, error),
+    };
+    let mut left = reap_all();
+    while wait == Wait::ForAll && left == Left::Running && !target.is_enough.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+        left = reap_all();
+    }
+    handle.close();
+    let _ = passing.join();
+    (outcome, left)
+}
+
+/// Whom signals are for.
+struct Target {
+    /// The command, until it has ended: its number may be another's then.
+    command: Mutex<Option<Pid>>,
+    /// A signal came after that.
+    is_enough: AtomicBool,
+}
+
+impl Target {
+    fn take(&self, signal: i32) {
+        let command = self.command.lock();
+        let Some(pid) = *command else {
+            // Relaxed: it is looked at again and again.
+            return self.is_enough.store(true, Ordering::Relaxed);
+        };
+        // A terminal's ^C and ^\ reach the command by themselves: it is in our process group.
+        if io::stdin().is_terminal() && matches!(signal, SIGINT | SIGQUIT) {
+            return;
+        }
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            // It has ended meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Waits for the command's end, and reaps whoever ends before it: orphans of its are ours.
+    fn until_ended(&self, command: Pid) -> io::Result<WaitStatus> {
+        loop {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            match waitid(WaitId::All, options) {
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            // As long as it is not reaped its number is its own.
+            let mut target = self.command.lock();
+            match wait(WaitOptions::NOHANG)? {
+                Some((pid, status)) if pid == command => {
+                    *target = None;
+                    return Ok(status);
+                }
+                Some(_) | None => {}
+            }
+        }
     }
 }
 
-fn status_of(status: ExitStatus) -> u8 {
+/// Reaps whoever has ended.
+fn reap_all() -> Left {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return Left::Running,
+            // There are no children.
+            Err(_) => return Left::Nothing,
+        }
+    }
+}
+
+fn status_of(status: WaitStatus) -> u8 {
     let number = status
-        .code()
-        .or_else(|| status.signal().map(|signal| BY_SIGNAL + signal));
+        .exit_status()
+        .or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
     number
         .and_then(|number| u8::try_from(number).ok())
         .unwrap_or(NOT_EXPLAINED)

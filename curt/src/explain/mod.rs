@@ -13,17 +13,20 @@ use anyhow::{Context, Result, bail};
 use curt_mount::control::{self, Answer, MountReport, Question};
 use curt_mount::explain::Explained;
 use curt_mount::options::of_linux;
-use curt_trace::Cause;
+use curt_trace::{Cause, causes};
 use serde_json::json;
 
-use command::{NOT_EXPLAINED, Outcome};
+use command::{Left, NOT_EXPLAINED, Outcome, Wait};
 
 /// What `curt explain` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It is printed on standard error when the command has ended; standard output is the command's.\n\
+    after_help = "It is printed on standard error when the command has ended and what it began is done; standard output is the command's. Processes that it leaves\n\
+                  behind belong to it until then.\n\
+                  Every cause and rule: --list; what these numbers promise: docs/explain.md\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
-                  \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…]}]}\n\
+                  \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…],\n\
+                  \"unfinished\"}]}\n\
                   Linux's column is that of a client that had mounted when the command began, and knew nothing.\n\
                   Exit status: the command's; 128 and the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot\n\
                   be run, 127 if it is not found.\n\
@@ -54,9 +57,18 @@ pub(crate) struct ExplainArguments {
     /// Write to this file, not to standard error
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// List the causes and rules with their meanings, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// With --list: as docs/explain.md has it
+    #[arg(long, requires = "list")]
+    markdown: bool,
+    /// Go on until the processes that the command leaves behind have ended, too; a signal ends that
+    #[arg(long)]
+    wait: bool,
     /// The command, with its arguments
     #[arg(
-        required = true,
+        required_unless_present = "list",
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "COMMAND"
@@ -85,6 +97,15 @@ pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
 }
 
 fn explain(arguments: &ExplainArguments) -> Result<u8> {
+    if arguments.list {
+        let text = if arguments.markdown {
+            causes::markdown()
+        } else {
+            causes::list()
+        };
+        write!(std::io::stdout(), "{text}")?;
+        return Ok(0);
+    }
     for cause in &arguments.expand {
         if cause != "all" && Cause::named(cause).is_none() {
             let known: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
@@ -102,7 +123,12 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     }
     command::adopt_orphans()?;
     let begun = begin(&mounts, &arguments.options)?;
-    let outcome = command::run(&arguments.command);
+    let wait = if arguments.wait {
+        Wait::ForAll
+    } else {
+        Wait::ForCommand
+    };
+    let (outcome, left) = command::run(&arguments.command, wait);
     let paths = arguments.paths.min(PATHS_MAX);
     let explained = end(begun, paths)?;
     let status = match outcome {
@@ -115,6 +141,11 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
             return Ok(status);
         }
     };
+    if left == Left::Running {
+        eprintln!(
+            "curt explain: the command left processes behind; what they do from now on is not explained (--wait waits for them)"
+        );
+    }
     if arguments.json {
         let mounts: Vec<_> = explained.iter().map(as_json).collect::<Result<_>>()?;
         let all = json!({ "status": status, "linux_options": arguments.options, "mounts": mounts });
@@ -186,7 +217,7 @@ fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExp
     for (socket, mount) in begun {
         match control::ask(socket, &Question::Explained { paths }) {
             Ok(Answer::Explained(explained)) => {
-                if explained.operations > 0 || explained.sent() > 0 {
+                if explained.operations > 0 || explained.sent() > 0 || explained.unfinished {
                     all.push(MountExplained {
                         mount: mount.clone(),
                         explained: *explained,

@@ -125,6 +125,10 @@ fn remarks(explained: &Explained) -> String {
     if others > 0 {
         text += &format!("\nBesides, the mount sent {others} requests for other processes.\n");
     }
+    if explained.unfinished {
+        text +=
+            "\nSome of what the command began had not ended after 8 seconds: its requests are not counted.\n";
+    }
     if explained.linux_forgot > 0 {
         text += &format!(
             "\nLinux's column is too large: its model had to forget everything {} times for want of room.\n",
@@ -201,5 +205,13 @@ mod tests {
         }
         assert!(!text(&[mount()], "", &["write".to_owned()]).contains("/a/b"));
         assert!(text(&[], "", &[]).contains("did nothing"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut mount = mount();
+        assert!(!text(std::slice::from_ref(&mount), "", &[]).contains("had not ended"));
+        mount.explained.unfinished = true;
+        assert!(text(&[mount], "", &[]).contains("had not ended"));
     }
 }

@@ -3,6 +3,7 @@
 //! Owns the threads that read the device and answer, see [`pool`] for how many there are. [`worker`] is what each thread
 //! does, [`serve`] goes from a request's bytes to its reply's.
 
+mod arrivals;
 mod pool;
 mod serve;
 mod worker;
@@ -28,6 +29,9 @@ use crate::{
     sys::Buffer,
 };
 
+pub use arrivals::Arrivals;
+pub(crate) use arrivals::{Desk, Desks};
+
 use pool::{Pool, Succession};
 
 /// After so long without a word, the server counts as silent.
@@ -41,6 +45,7 @@ const REQUEST_BYTES_MAX: usize = IO_BYTES_MAX as usize + 8192;
 pub(crate) trait Waiting {
     fn give_up_on_silence(&self);
     fn give_up_on_exit(&self);
+    fn arrived(&self);
 }
 
 /// How a session is run.
@@ -117,6 +122,7 @@ struct Shared<F: Filesystem> {
     device: Device,
     filesystem: Arc<F>,
     flights: Arc<Flights<F::Interruption>>,
+    desks: Arc<Desks>,
     pool: Pool,
     negotiated: Negotiated,
     only_user: Option<u32>,
@@ -136,6 +142,7 @@ impl<F: Filesystem> Session<F> {
             device,
             filesystem,
             flights: Arc::new(Flights::new(move || asked.silent_for())),
+            desks: Arc::default(),
             pool: Pool::new(options.readers, options.threads_max, options.idle),
             negotiated,
             only_user: options.only_user,
@@ -158,6 +165,13 @@ impl<F: Filesystem> Session<F> {
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         self.shared.device.notifier()
+    }
+
+    /// Tells whether the file system has all that was asked. Only one that calls [`crate::Context::arrived`] for each request has it
+    /// before it has answered.
+    #[must_use]
+    pub fn arrivals(&self) -> Arrivals {
+        Arrivals::new(self.shared.device.shared(), Arc::clone(&self.shared.desks))
     }
 
     /// Waits for the end of the mount. Requests may still be being answered then; nobody waits for their replies.

@@ -15,6 +15,7 @@ use crate::{
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
     request::{Header, Operation},
+    session::Desk,
     sys::Buffer,
     values::{NodeId, Read, Stat},
 };
@@ -44,6 +45,7 @@ pub(super) struct Exchange<'a, I> {
     pub(super) header: Header,
     pub(super) flights: &'a Arc<Flights<I>>,
     pub(super) flight: &'a Arc<Flight<I>>,
+    pub(super) desk: &'a Desk,
     pub(super) interruption: &'a I,
     pub(super) only_user: Option<u32>,
 }
@@ -68,6 +70,7 @@ impl<I: Interruption> Exchange<'_, I> {
         let patience = Patience {
             flights: self.flights,
             flight: self.flight,
+            desk: self.desk,
         };
         let Header {
             node, uid, gid, tid, ..

@@ -11,7 +11,7 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    Ended, REQUEST_BYTES_MAX, Shared,
+    Desk, Ended, REQUEST_BYTES_MAX, Shared,
     pool::Next,
     serve::{Exchange, Reserve},
 };
@@ -33,17 +33,20 @@ pub(super) fn work<F: Filesystem>(shared: &Arc<Shared<F>>, index: usize) {
         shared.device.cloned()
     };
     let flight = shared.flights.join();
+    let desk = shared.desks.join();
     match Buffer::new(REQUEST_BYTES_MAX) {
         Ok(buffer) => Worker {
             shared,
             device,
             flight: flight.clone(),
+            desk: desk.clone(),
             buffer,
             reserve: Reserve::default(),
         }
         .run(),
         Err(errno) => tracing::warn!("no memory to read requests with: {errno}"),
     }
+    shared.desks.leave(&desk);
     shared.flights.leave(&flight);
     shared.pool.thread_ended();
 }
@@ -52,6 +55,7 @@ struct Worker<'a, F: Filesystem> {
     shared: &'a Arc<Shared<F>>,
     device: Arc<OwnedFd>,
     flight: Arc<Flight<F::Interruption>>,
+    desk: Arc<Desk>,
     buffer: Buffer,
     reserve: Reserve,
 }
@@ -59,10 +63,13 @@ struct Worker<'a, F: Filesystem> {
 impl<F: Filesystem> Worker<'_, F> {
     fn run(mut self) {
         loop {
+            self.desk.reads();
             match rustix::io::read(&self.device, &mut *self.buffer.bytes()) {
                 Ok(length) => {
+                    self.desk.carries();
                     self.shared.hand_reading_over();
                     self.answer(length);
+                    self.desk.rests();
                     if self.shared.pool.answered() == Next::End {
                         return;
                     }
@@ -106,6 +113,7 @@ impl<F: Filesystem> Worker<'_, F> {
             header,
             flights: &shared.flights,
             flight: &self.flight,
+            desk: &self.desk,
             interruption: &interruption,
             only_user: shared.only_user,
         };

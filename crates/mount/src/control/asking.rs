@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::listening::check_owner;
+use super::mountstats;
 use super::words::{Answer, MountReport, Question, Watched};
 
 /// How long a daemon may take to answer.
@@ -89,7 +90,7 @@ pub fn watch(socket: &Path) -> Result<Watched, AskError> {
 }
 
 /// The mounts of a directory of sockets, with their sockets, in order of their mount points. Sockets that nobody
-/// listens on are removed.
+/// listens on are removed, and so are the other files of daemons that were killed.
 ///
 /// # Errors
 /// The directory cannot be read, or others than this user and root can change it. That it is not there only means that nothing
@@ -117,6 +118,7 @@ pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
             Ok(_) | Err(_) => {}
         }
     }
+    mountstats::sweep(directory);
     mounts.sort_by(|one, other| one.1.mount_point.cmp(&other.1.mount_point));
     Ok(mounts)
 }

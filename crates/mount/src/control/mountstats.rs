@@ -3,7 +3,9 @@
 //! The kernel's own file lists a Curt mount as fuse.curt, without numbers, for FUSE has none; programs that read such numbers
 //! (mountstats(8), node_exporter) read them here. docs/figures.md says of every field what it counts.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -142,7 +144,7 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let new = path.with_file_name(name);
     // What a program of this number left there when it was killed.
     match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let written = std::fs::File::create_new(&new)
@@ -152,6 +154,41 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
         // It may not be there.
         let _ = std::fs::remove_file(&new);
     })
+}
+
+/// Removes the files that killed daemons of this user have left in `directory`. One whose process runs, or whose control socket is
+/// answered (its process may have another number where it is), is left alone, and so is what is another user's.
+pub fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    let user = rustix::process::geteuid().as_raw();
+    for entry in entries.flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(process_of) else {
+            continue;
+        };
+        let is_ours =
+            std::fs::symlink_metadata(entry.path()).is_ok_and(|found| found.is_file() && found.uid() == user);
+        if is_ours && !is_running(directory, process) {
+            // Somebody else may have removed it already.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The process that a file of this name belongs to: `PID.mountstats`, or what it writes before that has this name.
+fn process_of(name: &str) -> Option<u32> {
+    let (process, rest) = name.split_once('.')?;
+    let process = process.parse().ok()?;
+    let new = format!("mountstats.{process}.new");
+    (rest == "mountstats" || rest == new).then_some(process)
+}
+
+fn is_running(directory: &Path, process: u32) -> bool {
+    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
+    let answer = UnixStream::connect(directory.join(format!("{process}.socket")));
+    Path::new("/proc").join(process.to_string()).exists()
+        || answer.map_or_else(|error| !gone.contains(&error.kind()), |_| true)
 }
 
 /// The file `PID.mountstats` beside the control socket, written again and again by a thread; dropped, both end.
@@ -168,6 +205,7 @@ impl StatsFile {
     /// # Errors
     /// It cannot be written, or no thread be started.
     pub fn keep(directory: &Path, interval: Duration, mount: Arc<dyn Controlled>) -> std::io::Result<Self> {
+        sweep(directory);
         let path = directory.join(format!("{}.mountstats", std::process::id()));
         write_whole(&path, &text(&mount.report()))?;
         let (stop, stopped) = channel();
@@ -267,10 +305,7 @@ mod tests {
         let kept = StatsFile::keep(&directory, Duration::from_millis(1), Arc::new(Speaker)).unwrap();
         let path = directory.join(format!("{}.mountstats", std::process::id()));
         let first = std::fs::metadata(&path).unwrap();
-        let is_another = || {
-            use std::os::unix::fs::MetadataExt as _;
-            std::fs::metadata(&path).is_ok_and(|now| now.ino() != first.ino())
-        };
+        let is_another = || std::fs::metadata(&path).is_ok_and(|now| now.ino() != first.ino());
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while !is_another() {
             assert!(std::time::Instant::now() < deadline, "it is not written again");
@@ -280,5 +315,50 @@ mod tests {
         drop(kept);
         assert_eq!(names(), 0);
         std::fs::remove_dir(&directory).unwrap();
+    }
+
+    #[test]
+    fn files_of_killed_daemons_go_and_those_of_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let (gone, me) = (ended.id(), std::process::id());
+        let answered = gone.wrapping_add(1_000_000_000);
+        let _socket =
+            std::os::unix::net::UnixListener::bind(directory.path().join(format!("{answered}.socket")));
+        let refused = answered + 1;
+        drop(std::os::unix::net::UnixListener::bind(
+            directory.path().join(format!("{refused}.socket")),
+        ));
+        let stale = [
+            format!("{gone}.mountstats"),
+            format!("{gone}.mountstats.{gone}.new"),
+            format!("{refused}.mountstats"),
+        ];
+        let kept = [
+            format!("{me}.mountstats"),
+            format!("{me}.mountstats.{me}.new"),
+            format!("{answered}.mountstats"),
+            format!("{gone}.mountstats.old"),
+            format!("{gone}.ring"),
+            "x.mountstats".to_owned(),
+        ];
+        for name in stale.iter().chain(&kept) {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(
+            "/etc/passwd",
+            directory.path().join(format!("{}.mountstats", refused + 1)),
+        )
+        .unwrap();
+        let others = directory.path().join(format!("{}.mountstats", refused + 2));
+        std::fs::write(&others, "").unwrap();
+        let is_others = std::os::unix::fs::chown(&others, Some(12_345), None).is_ok();
+        sweep(directory.path());
+        let is_there = |name: &String| directory.path().join(name).exists();
+        assert!(!stale.iter().any(is_there), "{stale:?}");
+        assert!(kept.iter().all(is_there), "{kept:?}");
+        assert!(is_there(&format!("{}.mountstats", refused + 1)), "it is no file");
+        assert_eq!(others.exists(), is_others, "another user's stays");
     }
 }

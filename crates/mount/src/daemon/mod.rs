@@ -231,6 +231,7 @@ impl Live {
         let observed = Arc::new(Observed::new(Arc::clone(bridge), observers));
         let session = start_session(device, observed, &settings).inspect_err(|_| ending::detach(&mount))?;
         bridge.set_negotiated(session.negotiated());
+        explainer.set_arrivals(session.arrivals());
         changes
             .tell(session.notifier())
             .map_err(|error| system("no thread", error))?;

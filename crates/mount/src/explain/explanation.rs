@@ -12,6 +12,7 @@ use curt_fuse::NodeId;
 use curt_policy::Moment;
 use curt_policy::linux::{Options, Seen};
 use curt_trace::scope::{self, Entered, Scope};
+use curt_trace::under_way::{Mark, UnderWay};
 use curt_trace::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
 use parking_lot::Mutex;
 
@@ -38,6 +39,8 @@ pub(super) struct Explanation {
     began: Instant,
     /// When, in milliseconds since, it was last seen that somebody waits for it.
     looked: AtomicU64,
+    /// Goes along with what the command's processes do.
+    mark: Mark,
     counts: Mutex<Counts>,
 }
 
@@ -65,6 +68,7 @@ impl Explanation {
             head,
             began: now,
             looked: AtomicU64::new(0),
+            mark: Mark::another(),
             counts: Mutex::new(Counts {
                 family: Family::new(head),
                 paths: Paths::new(PATHS_MAX),
@@ -88,6 +92,11 @@ impl Explanation {
     /// Whose command it is.
     pub(super) const fn head(&self) -> u32 {
         self.head
+    }
+
+    /// What is under way for the command.
+    pub(super) fn under_way(&self) -> UnderWay {
+        self.mark.under_way()
     }
 
     /// Whether somebody waits for it.
@@ -127,11 +136,16 @@ impl Explanation {
             counts.users.insert(node.0, thread);
             thread
         };
+        let mark = match counts.process(thread) {
+            Some(_) => self.mark,
+            None => Mark::NONE,
+        };
         scope::enter(Scope {
             process: thread,
             object: node.0,
             path: path.0,
             cause: None,
+            mark,
         })
     }
 
@@ -154,13 +168,16 @@ impl Explanation {
         counts.take_linux(self.head);
     }
 
-    /// Everything that was found out, with so many paths for each cause.
-    pub(super) fn report(&self, paths: usize) -> Explained {
+    /// Everything that was found out, with so many paths for each cause; `is_settled`: nothing of the command is under way any more.
+    pub(super) fn report(&self, paths: usize, is_settled: bool) -> Explained {
         let mut counts = self.counts.lock();
         counts.feed.finish();
         let head = self.head;
         counts.take_linux(head);
-        counts.report(paths)
+        Explained {
+            unfinished: !is_settled,
+            ..counts.report(paths)
+        }
     }
 }
 
@@ -224,6 +241,7 @@ impl Counts {
             processes_rest,
             operations: self.operations,
             linux_forgot: self.feed.forgotten(),
+            unfinished: false,
         }
     }
 

@@ -273,6 +273,17 @@ impl Feed {
                 let seen = self.note(*node, attributes);
                 self.linux.set_attributes(&seen, *rights, now);
             }
+            Happened::Statfs(node) => self.linux.statfs(object(*node)),
+            Happened::Refused(request, about, name) => {
+                self.linux.refused(*request, object(*about), *name, now);
+            }
+            other => self.on_open(other, now),
+        }
+    }
+
+    /// What is done with what is open.
+    fn on_open(&mut self, happened: &Happened<'_>, now: Moment) {
+        match happened {
             Happened::Read(node, fh, range, direct) => {
                 let seen = self.known(*node);
                 if *direct {
@@ -284,10 +295,8 @@ impl Feed {
             Happened::Written(node, range, how) => self.linux.write(object(*node), *range, *how, now),
             Happened::Flushed(node) => self.linux.make_durable(object(*node), now),
             Happened::NotFlushed(node) => self.linux.fail_to_write(object(*node), now),
-            Happened::Closed(node, fh) => {
-                if self.open.remove(fh).is_some() {
-                    self.linux.closed(OpenId(fh.0), object(*node), now);
-                }
+            Happened::Closed(node, fh) if self.open.remove(fh).is_some() => {
+                self.linux.closed(OpenId(fh.0), object(*node), now);
             }
             Happened::Listed(node, fh, from_start, names) => {
                 let told = Told {
@@ -302,14 +311,7 @@ impl Feed {
                     self.linux.closed(OpenId(fh.0), object(node), now);
                 }
             }
-            Happened::Statfs(node) => self.linux.statfs(object(*node)),
-            Happened::Refused(request, about, name) => {
-                self.linux.refused(*request, object(*about), *name, now);
-            }
-            Happened::Looked(..)
-            | Happened::Opened(..)
-            | Happened::OpenedDirectory(..)
-            | Happened::NotOpened(_) => {}
+            _ => {}
         }
     }
 

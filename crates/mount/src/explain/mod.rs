@@ -14,12 +14,14 @@ mod report;
 mod tally;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use curt_client::mounting::transfer_size;
 use curt_client::{Client, InodeId};
+use curt_fuse::Arrivals;
 use curt_policy::ObjectKind;
 use curt_policy::linux::{ObjectId, Options, Seen};
 use curt_trace::Watcher;
@@ -31,14 +33,17 @@ use explanation::Explanation;
 
 use crate::options::Settings;
 
-/// How long what the command wrote may take to be sent.
-const WRITTEN_BEHIND: Duration = Duration::from_secs(8);
+/// How long what the command began may take to end, what it wrote to be sent included.
+const SETTLING: Duration = Duration::from_secs(8);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Explains, when asked to.
 pub struct Explainer {
     client: Arc<Client>,
     is_on: AtomicBool,
     present: Mutex<Option<Arc<Explanation>>>,
+    arrivals: OnceLock<Arrivals>,
 }
 
 /// Why nothing is explained.
@@ -63,7 +68,14 @@ impl Explainer {
             client,
             is_on: AtomicBool::new(false),
             present: Mutex::new(None),
+            arrivals: OnceLock::new(),
         }
+    }
+
+    /// By what it is seen that all requests of the kernel have come here.
+    pub fn set_arrivals(&self, arrivals: Arrivals) {
+        // There is one session for one explainer.
+        let _ = self.arrivals.set(arrivals);
     }
 
     /// From now on the requests of `head` and of the processes below it are explained, with `linux` as the options of the Linux client
@@ -106,7 +118,8 @@ impl Explainer {
         Ok(())
     }
 
-    /// Nothing is explained any more; what was, with at most `paths` paths for each cause. What the command wrote is sent before.
+    /// Nothing is explained any more; what was, with at most `paths` paths for each cause. Before, it waits until everything that the
+    /// command began has ended and what it wrote is sent, for 8 s at most.
     ///
     /// # Errors
     /// `head` had nothing explained.
@@ -115,10 +128,33 @@ impl Explainer {
         let explanation = present
             .filter(|present| present.head() == head)
             .ok_or(NotExplained::Nothing)?;
-        // What is written behind belongs to the command, too.
-        drop(self.client.sync_all(WRITTEN_BEHIND));
+        let deadline = Instant::now() + SETTLING;
+        // The last close may still be on its way, with bytes to be written; and what is written behind belongs to the command, too.
+        let is_settled = self.settle(&explanation, deadline) && {
+            drop(
+                self.client
+                    .sync_all(deadline.saturating_duration_since(Instant::now())),
+            );
+            self.settle(&explanation, deadline)
+        };
         self.put_away(&mut self.present.lock());
-        Ok(explanation.report(paths))
+        Ok(explanation.report(paths, is_settled))
+    }
+
+    /// Waits until nothing of the command is under way, neither in the kernel nor here; false: that was not so before `deadline`.
+    fn settle(&self, explanation: &Explanation, deadline: Instant) -> bool {
+        loop {
+            let before = explanation.under_way();
+            let has_all = self.arrivals.get().is_none_or(Arrivals::have_all_come);
+            // The kernel holds back requests until others have ended, which therefore must not have been under way meanwhile.
+            if before.now == 0 && has_all && explanation.under_way() == before {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     fn put_away(&self, present: &mut Option<Arc<Explanation>>) {

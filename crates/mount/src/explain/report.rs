@@ -24,6 +24,8 @@ pub struct Explained {
     pub operations: u64,
     /// How often Linux's model had to forget everything for want of room: its numbers are too large then.
     pub linux_forgot: u64,
+    /// Something of the command was still under way when it was no longer waited for: its requests may be missing.
+    pub unfinished: bool,
 }
 
 /// One cause.

@@ -51,6 +51,7 @@ impl<F: Filesystem, O: Observer> Observed<F, O> {
     ) -> (Result<T, Errno>, bool) {
         let asker = asker(context);
         let seen = self.observer.begins(&asker, operation);
+        context.arrived();
         let promises = !O::withholds_promises(&seen);
         let result = perform(&self.inner);
         let outcome = Outcome(result.as_ref().map(answer).map_err(|errno| *errno));
@@ -319,6 +320,7 @@ impl<F: Filesystem, O: Observer> Filesystem for Observed<F, O> {
         let operation = Operation::Readdir(node, position, listing.is_plus());
         let asker = asker(context);
         let seen = self.observer.begins(&asker, &operation);
+        context.arrived();
         if O::withholds_promises(&seen) {
             listing.promise_nothing();
         }

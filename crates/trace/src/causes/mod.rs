@@ -4,7 +4,11 @@
 //! its procedure alone tells ([`Cause::of_procedure`]). Every request that was not sent has the [`Rule`] that spared it; each
 //! is counted where the decision falls, as a [`ClientCounter`], so [`Rule::of`] is a table from counters to rules.
 
+mod document;
+
 use crate::client::ClientCounter;
+
+pub use document::{list, markdown};
 
 /// Declares an enum whose variants have a name and a meaning.
 macro_rules! word_table {

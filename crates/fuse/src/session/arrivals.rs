@@ -1,0 +1,131 @@
+//! Whether everything that the kernel has asked so far has come as far as the file system.
+//!
+//! Owns a [`Desk`] for each thread: where the thread is with its request. A request is on its way from when a process asks until the
+//! file system says that it has it ([`crate::Context::arrived`]); nobody counts those that lie in the kernel or have just left it,
+//! so it is looked where they can be. Nothing lies in the kernel if its descriptor has nothing to read, and nothing has just
+//! left it if every thread that reads sleeps in read(2).
+
+use std::{
+    fmt, fs,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    thread::gettid,
+};
+
+/// In read(2), or on the way into or out of it.
+const READS: u8 = 0;
+/// It has a request that the file system has not.
+const CARRIES: u8 = 1;
+/// It has none, or the file system has it.
+const RESTS: u8 = 2;
+
+/// Where one thread is.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    thread: u32,
+    stage: AtomicU8,
+}
+
+impl Desk {
+    pub(crate) fn reads(&self) {
+        self.to(READS);
+    }
+
+    pub(crate) fn carries(&self) {
+        self.to(CARRIES);
+    }
+
+    pub(crate) fn rests(&self) {
+        self.to(RESTS);
+    }
+
+    fn to(&self, stage: u8) {
+        // Release: who sees this stage (Acquire in `is_reading`) sees what was done in those before.
+        self.stage.store(stage, Ordering::Release);
+    }
+
+    fn at(&self) -> u8 {
+        self.stage.load(Ordering::Acquire)
+    }
+
+    /// Whether no request is on its way here.
+    fn has_none_coming(&self) -> bool {
+        match self.at() {
+            RESTS => true,
+            // Looked at once more: a thread that has taken a request may sleep elsewhere, but says so before.
+            READS => sleeps(self.thread) && self.at() != CARRIES,
+            _ => false,
+        }
+    }
+}
+
+fn sleeps(thread: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything. After it: the state (proc(5)).
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('S'))
+}
+
+/// All threads of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Desks(Mutex<Vec<Arc<Desk>>>);
+
+impl Desks {
+    /// A desk for the calling thread.
+    pub(crate) fn join(&self) -> Arc<Desk> {
+        let desk = Arc::new(Desk {
+            thread: gettid().as_raw_nonzero().get().unsigned_abs(),
+            stage: AtomicU8::new(READS),
+        });
+        self.0.lock().push(Arc::clone(&desk));
+        desk
+    }
+
+    pub(crate) fn leave(&self, desk: &Arc<Desk>) {
+        self.0.lock().retain(|other| !Arc::ptr_eq(other, desk));
+    }
+}
+
+/// Tells whether the file system has all that was asked.
+#[derive(Clone)]
+pub struct Arrivals {
+    device: Arc<OwnedFd>,
+    desks: Arc<Desks>,
+}
+
+impl fmt::Debug for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrivals").finish_non_exhaustive()
+    }
+}
+
+impl Arrivals {
+    pub(crate) const fn new(device: Arc<OwnedFd>, desks: Arc<Desks>) -> Self {
+        Self { device, desks }
+    }
+
+    /// Whether every request that the kernel had for the file system when this was called has arrived there. (The kernel holds back some
+    /// that nobody waits for, until others of that kind are answered: these come after.) False means: ask again a moment later.
+    #[must_use]
+    pub fn have_all_come(&self) -> bool {
+        !self.lie_in_kernel() && self.desks.0.lock().iter().all(|desk| desk.has_none_coming())
+    }
+
+    fn lie_in_kernel(&self) -> bool {
+        let mut polled = [PollFd::new(&self.device, PollFlags::IN)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A mount that has ended says so by an error: there is nothing any more.
+        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::IN)
+    }
+}

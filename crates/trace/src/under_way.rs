@@ -1,0 +1,125 @@
+//! How much of some work is under way, on whatever threads: so that somebody can wait until nothing of it is.
+//!
+//! Work is marked ([`Mark`]); the mark goes along with it ([`crate::scope`]). Owns a count for each mark. Unmarked work costs nothing.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Marks that are told apart; more at a time share counts, so that who waits may wait for another's work, too.
+const MARKS: usize = 64;
+
+/// What work belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark(u32);
+
+/// What is under way with a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Now.
+    pub now: u64,
+    /// All that has begun so far.
+    pub begun: u64,
+}
+
+struct Count {
+    now: AtomicU64,
+    begun: AtomicU64,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+static COUNTS: [Count; MARKS] = [const {
+    Count {
+        now: AtomicU64::new(0),
+        begun: AtomicU64::new(0),
+    }
+}; MARKS];
+
+impl Mark {
+    /// No mark.
+    pub const NONE: Self = Self(0);
+
+    /// Another mark than the last.
+    #[must_use]
+    pub fn another() -> Self {
+        // Relaxed: it is a number and no more. 0 comes again only after four thousand million marks.
+        Self(NEXT.fetch_add(1, Ordering::Relaxed).max(1))
+    }
+
+    /// What is under way with it.
+    #[must_use]
+    pub fn under_way(self) -> UnderWay {
+        self.count().map_or(UnderWay { now: 0, begun: 0 }, |count| {
+            // Acquire: who sees that work has ended sees all that it did (Release in its drop).
+            let now = count.now.load(Ordering::Acquire);
+            UnderWay {
+                now,
+                begun: count.begun.load(Ordering::Acquire),
+            }
+        })
+    }
+
+    fn count(self) -> Option<&'static Count> {
+        (self != Self::NONE).then(|| &COUNTS[self.0 as usize % MARKS])
+    }
+}
+
+/// Work that is under way until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Work(Mark);
+
+impl Work {
+    pub(crate) fn begin(mark: Mark) -> Self {
+        if let Some(count) = mark.count() {
+            count.begun.fetch_add(1, Ordering::AcqRel);
+            count.now.fetch_add(1, Ordering::AcqRel);
+        }
+        Self(mark)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Some(count) = self.0.count() {
+            count.now.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::{self, Scope};
+
+    #[test]
+    fn what_is_handed_on_is_under_way_until_it_is_done_or_dropped() {
+        let mark = Mark::another();
+        let marked = Scope {
+            mark,
+            ..Scope::default()
+        };
+        let (done, dropped, later) = {
+            let _entered = scope::enter(marked);
+            assert_eq!(mark.under_way(), UnderWay { now: 1, begun: 1 });
+            (
+                scope::carried(Box::new(|| ())),
+                scope::carried(Box::new(|| ())),
+                scope::carried_later(Box::new(|| ())),
+            )
+        };
+        assert_eq!(
+            mark.under_way().now,
+            2,
+            "and what is done later is not waited for"
+        );
+        let running = std::thread::spawn(move || {
+            done();
+            scope::current()
+        });
+        assert_eq!(running.join().expect("it does not panic"), Scope::default());
+        assert_eq!(mark.under_way().now, 1);
+        drop(dropped);
+        assert_eq!(mark.under_way().now, 0);
+        later();
+        assert_eq!(mark.under_way().now, 0);
+        assert_eq!(Mark::NONE.under_way(), UnderWay { now: 0, begun: 0 });
+    }
+}
