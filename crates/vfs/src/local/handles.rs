@@ -9,11 +9,15 @@ use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
+use super::children::is_settled;
 use super::credentials::Identity;
 use super::data::reopen;
+use super::layout::Layout;
+use super::stat::Status;
 use super::sys::{KernelHandle, name_to_handle, name_to_handle_of, open_by_handle};
 use super::table::Table;
 use super::{HandleChoice, LocalError, LocalOptions, stat};
+use crate::attributes::Time;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 
@@ -22,10 +26,18 @@ const NO_MEMORY_TRIES: usize = 100;
 
 /// The way of one tree.
 pub(super) enum Handles {
-    /// By the kernel; the descriptor says on which file system.
-    Kernel(OwnedFd),
+    /// By the kernel.
+    Kernel(Kernel),
     /// By a table of our own.
     Table(Table),
+}
+
+/// The kernel's handles of one file system.
+pub(super) struct Kernel {
+    /// Says which file system that is.
+    mount: OwnedFd,
+    /// `None`: what they are made of is not known.
+    layout: Option<Layout>,
 }
 
 impl Handles {
@@ -37,7 +49,7 @@ impl Handles {
     ) -> Result<Self, LocalError> {
         let kernel = match options.handles {
             HandleChoice::Auto | HandleChoice::Kernel => match kernel_handles(root, identity) {
-                Ok(mount) => return Ok(Self::Kernel(mount)),
+                Ok(kernel) => return Ok(Self::Kernel(kernel)),
                 Err(reason) => reason,
             },
             HandleChoice::Table => "not asked for".to_owned(),
@@ -66,7 +78,8 @@ impl Handles {
     }
 
     /// The handle and status of what `name` leads to in a directory, of a symbolic link itself, without opening it. They are two
-    /// readings, the handle's first: the name may lead elsewhere by the second.
+    /// readings, the handle's first: the name may lead elsewhere by the second ([`Handles::is_one`]). `EAGAIN`: something was
+    /// mounted or unmounted there between.
     pub(super) fn of_name(
         &self,
         directory: BorrowedFd<'_>,
@@ -74,13 +87,50 @@ impl Handles {
     ) -> Result<(NodeHandle, Statx), Errno> {
         match self {
             Self::Kernel(_) => {
-                let handle = from_kernel(&name_to_handle_of(directory, name)?)?;
-                Ok((handle, status_of_name(directory, name)?))
+                let handle = name_to_handle_of(directory, name)?;
+                let status = status_of_name(directory, name)?;
+                let tells_mount = status.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+                if tells_mount && status.stx_mnt_id != handle.mount {
+                    return Err(Errno::AGAIN);
+                }
+                Ok((from_kernel(&handle)?, status))
             }
             Self::Table(_) => {
                 let status = status_of_name(directory, name)?;
                 Ok((Table::handle_by(&status)?, status))
             }
+        }
+    }
+
+    /// Whether [`Handles::is_one`] can tell.
+    pub(super) fn tell_numbers(&self) -> bool {
+        match self {
+            Self::Kernel(kernel) => kernel.layout.is_some(),
+            Self::Table(_) => true,
+        }
+    }
+
+    /// Whether the handle and the status that [`Handles::of_name`] gave, not before `clock`, are of one object on the directory's
+    /// file system, whatever was done to the name meanwhile. `false`: that is not known.
+    ///
+    /// They have to have the same inode number. Then they are of one object unless the handle's went and its number was given to a new one
+    /// before the status was read. That one would have been born since: so an object that is older is the handle's, and so is one
+    /// of a name that still leads to the handle's object after both.
+    pub(super) fn is_one(
+        &self,
+        (directory, name): (BorrowedFd<'_>, &CStr),
+        (handle, status): (&NodeHandle, &Status),
+        clock: Time,
+    ) -> bool {
+        match self {
+            Self::Kernel(kernel) => {
+                let number = kernel.layout.and_then(|layout| layout.number(handle));
+                number == Some(status.attributes.fileid)
+                    && (status.birth.is_some_and(|birth| is_settled(birth, clock))
+                        || self.handle_of_name(directory, name).as_ref() == Ok(handle))
+            }
+            // Both are of one reading.
+            Self::Table(_) => true,
         }
     }
 
@@ -137,7 +187,7 @@ impl Handles {
         handle: &NodeHandle,
     ) -> Result<OwnedFd, Error> {
         match self {
-            Self::Kernel(mount) => {
+            Self::Kernel(Kernel { mount, .. }) => {
                 if handle.scheme() != HandleScheme::Kernel {
                     return Err(Error::BadHandle);
                 }
@@ -185,7 +235,7 @@ fn open_settled(mount: BorrowedFd<'_>, handle: &NodeHandle) -> Result<OwnedFd, E
 }
 
 /// Whether the kernel's handles work here, tried on the root; if not, why.
-fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<OwnedFd, String> {
+fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<Kernel, String> {
     let handle = name_to_handle(root).map_err(|errno| match errno {
         Errno::OPNOTSUPP => "the file system has none".to_owned(),
         Errno::OVERFLOW => "those of the file system are longer than 44 bytes".to_owned(),
@@ -206,9 +256,124 @@ fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<OwnedFd, S
             .map(|status| stat::attributes(&status))
             .map(|found| (found.fsid, found.fileid))
     };
-    if identity_of(root) == identity_of(again.as_fd()) {
-        Ok(mount)
-    } else {
-        Err("one of them opens something else".to_owned())
+    match (identity_of(root), identity_of(again.as_fd())) {
+        (Ok(one), Ok(other)) if one == other => {
+            let handle = from_kernel(&handle).map_err(|errno| errno.to_string())?;
+            let layout = Layout::of(root, &handle, one.1);
+            Ok(Kernel { mount, layout })
+        }
+        _ => Err("one of them opens something else".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::fs;
+
+    use super::super::LocalVfs;
+    use super::super::stat::now;
+    use super::*;
+
+    /// A name that is given away between the reading of its handle and that of its status.
+    struct Moment {
+        beside: tempfile::TempDir,
+        vfs: LocalVfs,
+        directory: OwnedFd,
+        clock: Time,
+    }
+
+    impl Moment {
+        /// `None` without the rights to open by handle.
+        fn new() -> Option<Self> {
+            let beside = tempfile::tempdir().unwrap();
+            let vfs = LocalVfs::open(beside.path(), &LocalOptions::default()).ok()?;
+            assert!(vfs.handles.tell_numbers(), "of ext4, XFS, btrfs and tmpfs");
+            let directory = fs::File::open(beside.path()).unwrap().into();
+            let clock = now();
+            Some(Self {
+                beside,
+                vfs,
+                directory,
+                clock,
+            })
+        }
+
+        fn make(&self, name: &str) {
+            fs::write(self.beside.path().join(name), "").unwrap();
+        }
+
+        /// Waits until what is there is old enough, and begins then.
+        fn age(&mut self) {
+            let made = self.status(c"name").birth.unwrap();
+            while !is_settled(made, self.clock) {
+                std::thread::yield_now();
+                self.clock = now();
+            }
+        }
+
+        fn handle(&self) -> NodeHandle {
+            self.vfs
+                .handles
+                .handle_of_name(self.directory.as_fd(), c"name")
+                .unwrap()
+        }
+
+        fn status(&self, name: &CStr) -> Status {
+            Status::of(&status_of_name(self.directory.as_fd(), name).unwrap())
+        }
+
+        fn is_one(&self, handle: &NodeHandle, status: &Status) -> bool {
+            let place = (self.directory.as_fd(), c"name");
+            self.vfs.handles.is_one(place, (handle, status), self.clock)
+        }
+    }
+
+    #[test]
+    fn a_handle_and_a_status_of_two_objects_are_never_taken_for_one() {
+        let Some(mut moment) = Moment::new() else { return };
+        moment.make("name");
+        let young = moment.handle();
+        assert!(
+            moment.is_one(&young, &moment.status(c"name")),
+            "it leads there still"
+        );
+        // Both are old, so that their age says nothing.
+        moment.make("other");
+        fs::rename(
+            moment.beside.path().join("name"),
+            moment.beside.path().join("kept"),
+        )
+        .unwrap();
+        fs::rename(
+            moment.beside.path().join("other"),
+            moment.beside.path().join("name"),
+        )
+        .unwrap();
+        moment.age();
+        let (old, status) = (moment.handle(), moment.status(c"name"));
+        assert!(moment.is_one(&old, &status));
+        assert!(!moment.is_one(&young, &status), "another took its place");
+        fs::remove_file(moment.beside.path().join("name")).unwrap();
+        assert!(
+            moment.is_one(&old, &status),
+            "it was the name's then, and old enough to be known"
+        );
+    }
+
+    #[test]
+    fn an_object_with_the_number_of_one_that_went_is_not_taken_for_it() {
+        let Some(moment) = Moment::new() else { return };
+        let mut reused = 0;
+        for _ in 0..50 {
+            moment.make("name");
+            let (handle, before) = (moment.handle(), moment.status(c"name"));
+            fs::remove_file(moment.beside.path().join("name")).unwrap();
+            moment.make("name");
+            let status = moment.status(c"name");
+            assert!(!moment.is_one(&handle, &status), "{before:?} {status:?}");
+            reused += u32::from(before.attributes.fileid == status.attributes.fileid);
+        }
+        println!("{reused} of 50 had the number of the one before");
     }
 }

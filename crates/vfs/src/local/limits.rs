@@ -26,19 +26,19 @@ const WITHOUT_END: u64 = i64::MAX as u64;
 /// magic(7) numbers. ext4 counts 65,000 links and 2^32 - 1 blocks of 4 KiB a file.
 const KNOWN: [Known; 8] = [
     Known {
-        magic: 0xef53,
+        magic: EXT,
         names_max: 65_000,
         file_size_max: ((1 << 32) - 1) * 4096,
         time_step: NANOSECOND,
     },
     Known {
-        magic: 0x5846_5342,
+        magic: XFS,
         names_max: i32::MAX as u32,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
     },
     Known {
-        magic: 0x9123_683e,
+        magic: BTRFS,
         names_max: 65_535,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
@@ -83,10 +83,14 @@ const UNKNOWN: Known = Known {
     time_step: Duration::from_secs(1),
 };
 
-const TMPFS: u64 = 0x0102_1994;
+pub(super) const EXT: u64 = 0xef53;
+pub(super) const XFS: u64 = 0x5846_5342;
+pub(super) const BTRFS: u64 = 0x9123_683e;
+pub(super) const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
-fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+/// Which file system that is, as magic(7) numbers them.
+pub(super) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     // Some kernels' word is signed and 32 bits long.
     Ok(u64::from_ne_bytes(fstatfs(fd)?.f_type.to_ne_bytes()) & 0xffff_ffff)
 }

@@ -4,9 +4,13 @@
 //! others come and go; older tmpfs may list a name twice when files are made during a pass.
 //!
 //! Attributes and handles are had by name and without opening anything: where a name is remembered (`children`) in one system call,
-//! which tells whether it leads to the same object still, else in two. These are two readings, so while the directory is being
-//! changed each object is opened instead, and both are read from that. Names are remembered once it is known that the
-//! directory was left alone from before the first of both readings until after the second.
+//! which tells whether it leads to the same object still, else in two. These are two readings of a name that may come to lead
+//! elsewhere between them; what was read tells whether it did ([`super::handles::Handles::is_one`]), at the cost of a third call for objects
+//! that are younger than 20 ms. What did not agree is opened, and both are read from that: four calls.
+//!
+//! Where the file system's handles do not tell that (it is none of ext4, XFS, btrfs and tmpfs), each object is opened while the
+//! directory is being changed. Names are remembered there once it is known that the directory was left alone from before the
+//! first of both readings until after the second.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -60,7 +64,7 @@ struct Pass<'a> {
     clock: Time,
     /// Entries since it was looked whether it is.
     seen: usize,
-    /// What was learnt of names since the last look.
+    /// What was learnt of names since the last look, where handles do not tell of which object they are.
     learnt: Vec<Learnt>,
     /// Whether that is of any use: what a table knows has to be recorded each time.
     learns: bool,
@@ -241,16 +245,25 @@ impl<'a> Pass<'a> {
         if let Some(node) = self.remembered(name) {
             return Some(node);
         }
-        if !self.is_quiet {
+        let handles = &self.vfs.handles;
+        let tell_numbers = handles.tell_numbers();
+        if !tell_numbers && !self.is_quiet {
             return None;
         }
-        let (handle, found) = self.vfs.handles.of_name(self.fd, name).ok()?;
+        let (handle, found) = handles.of_name(self.fd, name).ok()?;
         let status = Status::of(&found);
         let attributes = status.attributes;
-        let is_it =
-            attributes.fileid == fileid && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
+        let is_child =
+            self.is_here(&found) && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
+        if tell_numbers {
+            if !is_child || !handles.is_one((self.fd, name), (&handle, &status), self.clock) {
+                return None;
+            }
+            self.note(name.to_bytes(), &handle, &status);
+            return Some(Node { handle, attributes });
+        }
         // So it is with those that follow: file systems that number objects in two ways, or names that are being changed.
-        self.is_quiet = self.is_here(&found) && is_it;
+        self.is_quiet = is_child && attributes.fileid == fileid;
         if !self.is_quiet {
             return None;
         }
@@ -291,14 +304,19 @@ impl<'a> Pass<'a> {
             return Err(Error::STALE);
         }
         let handle = self.vfs.handles.of(found.as_fd())?;
-        if self.learns {
-            let (children, place) = (&self.vfs.children, (self.directory, name));
-            children.note(By::Listing, place, (&handle, &status), self.clock);
-        }
+        self.note(name, &handle, &status);
         Ok(Node {
             handle,
             attributes: status.attributes,
         })
+    }
+
+    /// Remembers where a name led, whose handle and status are of one object.
+    fn note(&self, name: &[u8], handle: &NodeHandle, status: &Status) {
+        if self.learns {
+            let (children, place) = (&self.vfs.children, (self.directory, name));
+            children.note(By::Listing, place, (handle, status), self.clock);
+        }
     }
 
     /// Visits what waits; whether the visitor wants more.

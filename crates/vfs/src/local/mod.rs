@@ -25,6 +25,7 @@ mod file_cache;
 mod handles;
 mod hashing;
 mod held;
+mod layout;
 mod limits;
 mod listing;
 mod locks;

@@ -24,6 +24,8 @@ pub(super) struct KernelHandle {
     pub(super) kind: u8,
     pub(super) bytes: [u8; HANDLE_BYTES_MAX],
     pub(super) length: usize,
+    /// The mount that the object was found by, as statx(2) numbers it (`STATX_MNT_ID`).
+    pub(super) mount: u64,
 }
 
 /// The name of the object behind `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or a kind above 255;
@@ -67,6 +69,7 @@ fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Res
         kind,
         bytes: raw.data,
         length,
+        mount: u64::try_from(mount).map_err(|_| Errno::OVERFLOW)?,
     })
 }
 

@@ -34,13 +34,14 @@ fn main() -> ExitCode {
         counted => counted.unwrap(),
     };
     assert!(succeeded, "the process that was counted failed");
-    let &[first, again, changing, plain] = counts.as_slice() else {
+    let &[first, again, changing, first_changing, plain] = counts.as_slice() else {
         panic!("{counts:?}");
     };
     let rows = [
         ("with attributes", first, 2.2),
         ("once more", again, 1.2),
         ("once more, right after a change", changing, 1.2),
+        ("with attributes, while it changes", first_changing, 2.2),
         ("without attributes", plain, 0.1),
     ];
     for (what, count, most) in rows {
@@ -72,7 +73,7 @@ fn list(directory: &Path) {
     };
     let counted = |wanted| {
         mark();
-        let names = pass(&vfs, wanted);
+        let names = pass(&vfs, wanted, &mut || ());
         mark();
         names
     };
@@ -80,12 +81,31 @@ fn list(directory: &Path) {
     assert_eq!(counted(Wanted::Nodes), NAMES + 2);
     std::fs::write(directory.join("new"), "").unwrap();
     assert_eq!(counted(Wanted::Nodes), NAMES + 3);
+    list_changing(directory, mark);
+    let names = pass(&vfs, Wanted::Names, &mut || ());
     // What is done once is none of a name's costs.
-    pass(&vfs, Wanted::Names);
-    assert_eq!(counted(Wanted::Names), NAMES + 3);
+    assert_eq!(counted(Wanted::Names), names);
 }
 
-fn pass(vfs: &LocalVfs, wanted: Wanted) -> u64 {
+/// Lists it with nothing remembered, while a file is made with every 40th name.
+fn list_changing(directory: &Path, mark: impl Fn()) {
+    let vfs = LocalVfs::open(directory, &LocalOptions::default()).unwrap();
+    let (mut until, mut made) = (0, 0);
+    let mut change = || {
+        until += 1;
+        if until % 40 == 0 {
+            made += 1;
+            std::fs::File::create(directory.join(format!("made-{made}"))).unwrap();
+        }
+    };
+    mark();
+    let names = pass(&vfs, Wanted::Nodes, &mut change);
+    mark();
+    assert!(names >= NAMES + 3, "{names}");
+    assert!(made >= NAMES / 40, "{made}");
+}
+
+fn pass(vfs: &LocalVfs, wanted: Wanted, change: &mut dyn FnMut()) -> u64 {
     let (mut cookie, mut names) = (0, 0);
     loop {
         let (mut room, mut next) = (NAMES_PER_REPLY, cookie);
@@ -96,6 +116,7 @@ fn pass(vfs: &LocalVfs, wanted: Wanted) -> u64 {
             assert!(wanted == Wanted::Names || entry.node.is_some());
             (room, next) = (room - 1, entry.cookie);
             names += 1;
+            change();
             Visit::Continue
         });
         if answer.value.unwrap() {
