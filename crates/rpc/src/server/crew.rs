@@ -1,11 +1,12 @@
 //! The threads that serve.
 //!
 //! Owns how many there are: one is started when there is work that no idle thread takes, up to a limit, and ends after some
-//! idle time. Work belongs to somebody, and nobody has more than a share of the threads: what is beyond waits for the owner's
-//! own work to end. An owner takes one more only while it has fewer than are free: one alone has half of them, several come to
-//! have equal parts, and whoever comes next finds some. Must not know what the work is.
+//! idle time. Work belongs to somebody, and nobody has more than a share of the threads: what is beyond waits in line until work
+//! ends, its owner's own or anybody's. An owner takes one more only while it has fewer than are free: one alone has half of them,
+//! several come to have equal parts, and whoever comes next finds some. Must not know what the work is.
 //!
-//! Invariants: a thread and a share outlive a fault in the work; work that no thread can be had for is refused, never left.
+//! Invariants: a thread and a share outlive a fault in the work; work that no thread can be had for is refused, never left; what
+//! waits in line waits for its owner's share alone, and no later work of the same owner is done before it.
 //!
 //! Locks: the crew's, then a share's.
 
@@ -20,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -75,7 +76,7 @@ pub(super) struct Share<J> {
 struct Own<J> {
     /// Jobs that are being done, or wait for any thread.
     running: usize,
-    /// Jobs that wait for one of the owner's to end.
+    /// Jobs that wait until the owner may have one thread more.
     waiting: VecDeque<J>,
 }
 
@@ -94,6 +95,8 @@ impl<J> Default for Share<J> {
 
 struct State<J> {
     jobs: VecDeque<(J, Arc<Share<J>>)>,
+    /// Shares with jobs that wait for them, each once; each has jobs that are being done as well.
+    line: VecDeque<Arc<Share<J>>>,
     /// Jobs of all owners that are being done, or wait for any thread.
     running: usize,
     idle: usize,
@@ -107,6 +110,7 @@ impl<J: Send + 'static> Crew<J> {
         Self {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
+                line: VecDeque::new(),
                 running: 0,
                 idle: 0,
                 threads: 0,
@@ -144,18 +148,26 @@ impl<J: Send + 'static> Crew<J> {
         state.threads += 1;
         self.note_pressure(&state);
         drop(state);
-        let (crew, work) = (Arc::clone(self), Arc::clone(work));
+        self.start_thread(work);
+        true
+    }
+
+    /// Starts a thread that is counted already.
+    fn start_thread<W, T>(self: &Arc<Self>, work: &Arc<T>)
+    where
+        W: Default,
+        T: Work<W, Job = J> + 'static,
+    {
+        let (crew, serving) = (Arc::clone(self), Arc::clone(work));
         let thread = thread::Builder::new()
             .name("curt-serve".into())
             .stack_size(self.stack_size);
-        let serving = Arc::clone(&work);
         if let Err(error) = thread.spawn(move || crew.serve(&serving)) {
             tracing::warn!("no thread to serve with: {error}");
             for job in self.no_thread() {
                 work.refuse(job);
             }
         }
-        true
     }
 
     /// Whether an owner who has `own` threads may have one more, while so many are `running`.
@@ -165,13 +177,16 @@ impl<J: Send + 'static> Crew<J> {
     }
 
     /// Takes a place for `job` among its owner's, or keeps it until there is one.
-    fn enter(&self, state: &mut State<J>, share: &Share<J>, job: J) -> Option<J> {
+    fn enter(&self, state: &mut State<J>, share: &Arc<Share<J>>, job: J) -> Option<J> {
         let mut own = share.own.lock();
-        if self.may_have_more(own.running, state.running) {
+        if own.waiting.is_empty() && self.may_have_more(own.running, state.running) {
             own.running += 1;
             state.running += 1;
             self.note_fullness(&own, state, share);
             return Some(job);
+        }
+        if own.waiting.is_empty() {
+            state.line.push_back(Arc::clone(share));
         }
         own.waiting.push_back(job);
         share.short.store(true, Ordering::Relaxed);
@@ -183,21 +198,37 @@ impl<J: Send + 'static> Crew<J> {
         share.full.store(full, Ordering::Relaxed);
     }
 
-    /// Gives a place back, or rather to what waited for it.
-    fn leave(&self, state: &mut State<J>, share: &Share<J>) -> Option<J> {
+    /// Gives a place back, and has those in line begin that may have it, or could not have one more while it was taken; how many.
+    fn leave(&self, state: &mut State<J>, share: &Share<J>) -> usize {
         let mut own = share.own.lock();
         own.running -= 1;
         state.running -= 1;
-        let next = if self.may_have_more(own.running, state.running) {
-            own.waiting.pop_front()
-        } else {
-            None
-        };
-        own.running += usize::from(next.is_some());
-        state.running += usize::from(next.is_some());
-        share.short.store(!own.waiting.is_empty(), Ordering::Relaxed);
         self.note_fullness(&own, state, share);
-        next
+        drop(own);
+        let (mut at, mut admitted) = (0, 0);
+        while let Some(share) = state.line.get(at).map(Arc::clone) {
+            let mut own = share.own.lock();
+            if !self.may_have_more(own.running, state.running) {
+                at += 1;
+                continue;
+            }
+            state.line.remove(at);
+            let Some(job) = own.waiting.pop_front() else {
+                continue;
+            };
+            own.running += 1;
+            state.running += 1;
+            admitted += 1;
+            let waits = !own.waiting.is_empty();
+            share.short.store(waits, Ordering::Relaxed);
+            self.note_fullness(&own, state, &share);
+            drop(own);
+            if waits {
+                state.line.push_back(Arc::clone(&share));
+            }
+            state.jobs.push_back((job, share));
+        }
+        admitted
     }
 
     /// A thread could not be started. What is not to be done, for there is no other one that would come to it.
@@ -208,9 +239,7 @@ impl<J: Send + 'static> Crew<J> {
         if state.threads == 0 {
             while let Some((job, share)) = state.jobs.pop_front() {
                 refused.push(job);
-                if let Some(waited) = self.leave(&mut state, &share) {
-                    state.jobs.push_back((waited, share));
-                }
+                self.leave(&mut state, &share);
             }
         }
         self.note_pressure(&state);
@@ -249,14 +278,14 @@ impl<J: Send + 'static> Crew<J> {
         self.bell.notify_all();
     }
 
-    fn serve<W, T>(&self, work: &Arc<T>)
+    fn serve<W, T>(self: &Arc<Self>, work: &Arc<T>)
     where
         W: Default,
-        T: Work<W, Job = J>,
+        T: Work<W, Job = J> + 'static,
     {
         let mut own = W::default();
         let mut done = None;
-        while let Some((job, share)) = self.next(done.take()) {
+        while let Some((job, share)) = self.next(done.take(), work) {
             if catch_unwind(AssertUnwindSafe(|| work.run(job, &mut own))).is_err() {
                 own = W::default();
             }
@@ -264,13 +293,35 @@ impl<J: Send + 'static> Crew<J> {
         }
     }
 
+    /// Sees to it that somebody does `count` jobs that have begun besides the one for which there is a thread.
+    fn find_threads<W, T>(self: &Arc<Self>, state: &mut MutexGuard<'_, State<J>>, count: usize, work: &Arc<T>)
+    where
+        W: Default,
+        T: Work<W, Job = J> + 'static,
+    {
+        for _ in 0..count {
+            // This thread takes one of the jobs.
+            let enough = state.idle + 1 >= state.jobs.len();
+            if enough || state.threads >= self.threads_max {
+                self.bell.notify_one();
+            } else {
+                state.threads += 1;
+                MutexGuard::unlocked(state, || self.start_thread(work));
+            }
+        }
+    }
+
     /// The next job, or `None` when this thread is to end. It has just done a job of the owner of `done`.
-    fn next(&self, done: Option<Arc<Share<J>>>) -> Option<(J, Arc<Share<J>>)> {
+    fn next<W, T>(self: &Arc<Self>, done: Option<Arc<Share<J>>>, work: &Arc<T>) -> Option<(J, Arc<Share<J>>)>
+    where
+        W: Default,
+        T: Work<W, Job = J> + 'static,
+    {
         let mut state = self.state.lock();
-        if let Some(share) = done
-            && let Some(waited) = self.leave(&mut state, &share)
-        {
-            state.jobs.push_back((waited, share));
+        if let Some(share) = done {
+            // This thread does one of those that begin.
+            let others = self.leave(&mut state, &share).saturating_sub(1);
+            self.find_threads(&mut state, others, work);
         }
         let end = Instant::now() + IDLE_MAX;
         loop {
@@ -296,10 +347,10 @@ mod tests {
 
     use super::*;
 
-    /// Work that waits to be told that it may end.
+    /// Work that waits to be told that it may end, of two owners.
     #[derive(Default)]
     struct Gate {
-        open: Mutex<bool>,
+        open: Mutex<[bool; 2]>,
         bell: Condvar,
         begun: [AtomicUsize; 2],
     }
@@ -310,7 +361,7 @@ mod tests {
         fn run(self: &Arc<Self>, owner: usize, (): &mut ()) {
             self.begun[owner].fetch_add(1, Ordering::SeqCst);
             let mut open = self.open.lock();
-            while !*open {
+            while !open[owner] {
                 self.bell.wait(&mut open);
             }
         }
@@ -391,7 +442,7 @@ mod tests {
         while begun() != [3, 3] {
             thread::yield_now();
         }
-        *gate.open.lock() = true;
+        *gate.open.lock() = [true; 2];
         gate.bell.notify_all();
         while begun() != [20, 3] {
             thread::yield_now();
@@ -414,7 +465,7 @@ mod tests {
             assert_eq!(at_once, expected);
             assert_eq!(crew.pressure(&Share::default()), Pressure::None);
         }
-        *gate.open.lock() = true;
+        *gate.open.lock() = [true; 2];
         gate.bell.notify_all();
         while gate.begun[0].load(Ordering::SeqCst) < 6 * 64 {
             thread::yield_now();
@@ -423,5 +474,36 @@ mod tests {
         while crew.threads() > 0 {
             thread::yield_now();
         }
+    }
+    #[test]
+    fn what_waits_for_its_owners_share_begins_when_others_free_threads() {
+        let crew = Arc::new(Crew::new(8, 8));
+        let gate = Arc::new(Gate::default());
+        let shares = [Arc::new(Share::default()), Arc::new(Share::default())];
+        let at_once = [1, 1, 1, 1, 0, 0, 0].map(|owner: usize| crew.dispatch(&gate, owner, &shares[owner]));
+        assert_eq!(at_once, [true, true, true, true, true, true, false]);
+        assert_eq!(crew.pressure(&shares[0]), Pressure::Short);
+        // The other owner's work ends, and none of this one's.
+        gate.open.lock()[1] = true;
+        gate.bell.notify_all();
+        let begun = || gate.begun.each_ref().map(|count| count.load(Ordering::SeqCst));
+        let end = Instant::now() + Duration::from_secs(60);
+        while begun() != [3, 4] {
+            assert!(
+                Instant::now() < end,
+                "it waits for its owner's own: {:?}",
+                begun()
+            );
+            thread::yield_now();
+        }
+        assert_ne!(crew.pressure(&shares[0]), Pressure::Short);
+        assert!(crew.state.lock().line.is_empty());
+        *gate.open.lock() = [true; 2];
+        gate.bell.notify_all();
+        crew.stop();
+        while crew.threads() > 0 {
+            thread::yield_now();
+        }
+        assert_eq!(crew.state.lock().running, 0);
     }
 }
