@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::{
     client::{Asked, Client},
     identity::InodeId,
-    inode::{Flight, Inode, Kept, Landed, OpenState, SillyName},
+    inode::{Flight, Inode, InodeFacts, Kept, Landed, OpenState, SillyName},
 };
 
 /// The removal of a name of a file that nobody here has open. Dropping it ends it.
@@ -38,11 +38,7 @@ impl Removal {
     /// Begins the removal of a name of `inode`, unless programs here have it open or are about to.
     pub(crate) fn begin(inode: &Arc<Inode>) -> Option<Self> {
         let mut facts = inode.facts();
-        // Nobody opens anything else here, and what is kept of it is not an open file's.
-        let is_counted = facts
-            .state
-            .facts()
-            .is_some_and(|known| known.kind == ObjectKind::Regular);
+        let is_counted = may_be_opened(&facts);
         if is_counted {
             let file = facts.kept.file();
             if file.is_used() {
@@ -150,19 +146,25 @@ impl Drop for Opening<'_> {
     }
 }
 
+/// Whether it is a file for all that is known, so that opens and removals of it count. What is known to be something else is not
+/// opened here, and what is kept of it is not an open file's.
+fn may_be_opened(facts: &InodeFacts) -> bool {
+    match (&facts.kept, facts.state.facts().map(|known| known.kind)) {
+        (Kept::Directory(_) | Kept::Link(_), _)
+        | (_, Some(ObjectKind::Directory | ObjectKind::Symlink | ObjectKind::Special)) => false,
+        // Servers need not say of what kind it is that they found (RFC 1813, section 2.6, post_op_attr).
+        (Kept::Nothing | Kept::File(_), Some(ObjectKind::Regular) | None) => true,
+    }
+}
+
 /// Counts an opening as soon as no removal of the file is under way; whether it did: what is no file is not counted.
 fn count_opening(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
     loop {
         let removals = {
             let mut facts = inode.facts();
-            let kind = facts.state.facts().map(|known| known.kind);
-            match (&facts.kept, kind) {
+            if !may_be_opened(&facts) {
                 // It is refused for what it is.
-                (Kept::Directory(_) | Kept::Link(_), _)
-                | (_, Some(ObjectKind::Directory | ObjectKind::Symlink | ObjectKind::Special)) => {
-                    return Ok(false);
-                }
-                (Kept::Nothing | Kept::File(_), Some(ObjectKind::Regular) | None) => {}
+                return Ok(false);
             }
             let file = facts.kept.file();
             let Some(removals) = file.removals.under_way() else {
@@ -260,6 +262,17 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_a_file_is_one_for_opens_and_removals_alike() {
+        let mut facts = InodeFacts::default();
+        assert!(facts.state.facts().is_none(), "its kind is not known");
+        assert!(may_be_opened(&facts));
+        facts.kept.file().opening += 1;
+        assert!(may_be_opened(&facts));
+        facts.kept.directory();
+        assert!(!may_be_opened(&facts));
+    }
 
     #[test]
     fn a_names_turn_is_waited_for_until_it_is_given_back_or_the_waiter_is_called_off() {

@@ -92,6 +92,15 @@ impl Removals {
     }
 }
 
+impl Drop for Removals {
+    /// What was taken for a file turned out to be none: those who wait for the removals find that out themselves.
+    fn drop(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            flight.end(Landed::Anyhow);
+        }
+    }
+}
+
 impl Drop for Departure<'_> {
     fn drop(&mut self) {
         self.flights.0.lock().remove(&self.id);
@@ -150,6 +159,10 @@ mod tests {
         let last = removals.end().expect("that was the last");
         assert!(Arc::ptr_eq(&waited_for, &last));
         assert!(removals.under_way().is_none());
+        removals.begin();
+        let abandoned = removals.under_way().expect("there is one");
+        drop(removals);
+        assert_eq!(abandoned.wait(&Interrupt::never()), Some(Landed::Anyhow));
     }
 
     #[test]
