@@ -85,6 +85,79 @@ fn without_noaccesscheck_every_name_is_asked_of_the_daemon() -> Result<()> {
     mount.unmount()
 }
 
+/// Each way of making a name that fails if the name is there, as a program that does nothing else first.
+const MAKERS: [(&str, &[&str]); 5] = [
+    ("directory", &["mkdir", "{}"]),
+    (
+        "exclusive",
+        &["dd", "if=/dev/null", "of={}", "conv=excl", "status=none"],
+    ),
+    ("symlink", &["ln", "-sT", "anything", "{}"]),
+    ("link", &["ln", "-T", "{}.source", "{}"]),
+    ("fifo", &["mknod", "{}", "p"]),
+];
+
+/// Runs the maker `how` for `path`; whether it could.
+fn make(network: &Network, how: &[&str], path: &Path) -> Result<bool> {
+    let filled = |word: &str| word.replace("{}", &path.display().to_string());
+    let mut command = network.command(filled(how[0]));
+    command.args(how[1..].iter().map(|word| filled(word)));
+    Ok(process::finish(&mut command, MINUTE)?.0.success())
+}
+
+/// A server, and two mounts that believe names for ten minutes.
+fn two_mounts(network: &Network, options: &str) -> Result<(Serve, Mount, Mount)> {
+    let export = network.make_directory("export")?;
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
+    for (name, _) in MAKERS {
+        fs::create_dir(export.join(name))?;
+        fs::write(export.join(format!("{name}.source")), b"x")?;
+    }
+    let server = Serve::start(network, &export, &[])?;
+    let options = format!("{},actimeo=600,nametimeo=600{options}", server.ports());
+    let one = Mount::start(network, "one", &server.source(), &options)?;
+    let other = Mount::start(network, "other", &server.source(), &options)?;
+    Ok((server, one, other))
+}
+
+#[test]
+fn a_name_that_the_kernel_keeps_can_be_made_at_once_after_another_client_removed_it() -> Result<()> {
+    let network = Network::new()?;
+    let (_server, one, other) = two_mounts(&network, ",noaccesscheck")?;
+    for (name, how) in MAKERS {
+        let path = one.directory().join(name);
+        until("the kernel keeps the name", MINUTE, || {
+            ensure!(exists(&network, &path)?);
+            let before = lookups(&network, one.directory())?;
+            ensure!(exists(&network, &path)?);
+            Ok((lookups(&network, one.directory())? == before).then_some(()))
+        })?;
+        ensure!(!make(&network, how, &path)?, "{name} is there");
+        process::run(network.command("rmdir").arg(other.directory().join(name)), MINUTE)?;
+        ensure!(make(&network, how, &path)?, "{name} was removed");
+    }
+    other.unmount()?;
+    one.unmount()
+}
+
+#[test]
+fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it() -> Result<()> {
+    let network = Network::new()?;
+    let (_server, one, other) = two_mounts(&network, "")?;
+    for (name, how) in MAKERS.iter().filter(|(name, _)| *name != "link") {
+        let path = one.directory().join(name);
+        ensure!(exists(&network, &path)?);
+        ensure!(!make(&network, how, &path)?, "{name} is there");
+        process::run(network.command("rmdir").arg(other.directory().join(name)), MINUTE)?;
+        // By itself the belief would last ten minutes.
+        until("the name is made", MINUTE, || {
+            Ok(make(&network, how, &path)?.then_some(()))
+        })?;
+    }
+    other.unmount()?;
+    one.unmount()
+}
+
 #[test]
 fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() -> Result<()> {
     const LASTING: usize = 1000;

@@ -307,7 +307,9 @@ impl Client {
         if id == self.root.id() {
             return Ok(Arc::clone(&self.root));
         }
-        self.held.find(id).ok_or(Errno::STALE)
+        let inode = self.held.find(id).ok_or(Errno::STALE)?;
+        inode.is_operated_on();
+        Ok(inode)
     }
 
     /// The same, if it can be a directory.

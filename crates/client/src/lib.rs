@@ -44,6 +44,7 @@ pub mod errno;
 mod held;
 mod identity;
 mod inode;
+mod insisting;
 mod known_names;
 mod listing;
 mod lookup;

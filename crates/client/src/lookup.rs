@@ -61,12 +61,42 @@ impl Client {
         let directory = self.held_directory(directory)?;
         let asked = self.asked(caller);
         self.note_stat(&directory);
-        match self.resolve(&asked, &directory, name)? {
-            Resolved::Object(inode, label) => self.found(&directory, &inode, label).map(Entry::Positive),
+        match self.resolve_for_kernel(&asked, &directory, name)? {
+            Resolved::Object(inode, label) => {
+                let found = self.found(&directory, &inode, label)?;
+                self.note_promise(&directory, name, &found, asked.began);
+                Ok(Entry::Positive(found))
+            }
             Resolved::Missing(label) => Ok(Entry::Negative {
                 entry_valid: self.name_lifetime(&directory, Known::Negative, label),
             }),
         }
+    }
+
+    /// What `name` leads to, from memory only if whoever asks cannot be known to be about to make it.
+    fn resolve_for_kernel(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Resolved, Errno> {
+        let kept = match self.asked_although_promised(asked, directory, name) {
+            Some(kept) => kept,
+            None => match self.resolve(asked, directory, name)? {
+                Resolved::Object(inode, Some(label))
+                    if self.is_insisted_on(asked, directory, &inode, label) =>
+                {
+                    Kept {
+                        child: Some(inode),
+                        label,
+                    }
+                }
+                resolved => return Ok(resolved),
+            },
+        };
+        self.count_lookup(LookupWhy::Unknown, Some(&kept));
+        let _why = scope::because(Cause::NameAgain);
+        self.ask_known_name(asked, directory, name, (LookupWhy::Unknown, Some(kept)))
     }
 
     /// What is told of an object that was found; holds a look-up of it.
@@ -102,7 +132,12 @@ impl Client {
         })
     }
 
-    fn name_lifetime(&self, directory: &Inode, known: Known, label: Option<NameLabel>) -> Duration {
+    pub(crate) fn name_lifetime(
+        &self,
+        directory: &Inode,
+        known: Known,
+        label: Option<NameLabel>,
+    ) -> Duration {
         let Some(label) = label else { return Duration::ZERO };
         let now = self.core.now();
         let options = self.core.options();

@@ -10,6 +10,7 @@ use super::{Inode, Removals};
 use crate::{
     credentials::Identity,
     identity::InodeId,
+    insisting::Insistence,
     listing::{OwnChange, Sequence},
 };
 
@@ -52,6 +53,8 @@ pub(crate) struct Directory {
     pub(crate) hides_names: bool,
     /// Which of its objects was asked about last by itself.
     pub(crate) asked_alone: Option<InodeId>,
+    /// Which of its objects is looked up again and again.
+    pub(crate) insistence: Option<Insistence>,
     /// Names that requests of ours are about to change, and whether two of them are about the same one.
     changing: Vec<Changing>,
     last_change: u64,

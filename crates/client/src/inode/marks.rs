@@ -14,6 +14,8 @@ const USED_SINCE: u8 = 2;
 const STALE: u8 = 4;
 /// The server and the mode bits disagreed: they do not judge access to this object any more.
 const BITS_DISPUTED: u8 = 8;
+/// It was looked up, and nothing was done with it since.
+const LOOKED_UP: u8 = 16;
 
 /// What the use of an object is the first of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,18 @@ impl Inode {
         drop(facts);
         drop(former);
         self.marks.fetch_and(!USED_SINCE, Relaxed) & USED_SINCE != 0
+    }
+
+    /// It is looked up; whether nothing was done with it since it was before.
+    pub(crate) fn is_only_looked_up(&self) -> bool {
+        self.marks.fetch_or(LOOKED_UP, Relaxed) & LOOKED_UP != 0
+    }
+
+    /// Something is done with it.
+    pub(crate) fn is_operated_on(&self) {
+        if self.marks.load(Relaxed) & LOOKED_UP != 0 {
+            self.marks.fetch_and(!LOOKED_UP, Relaxed);
+        }
     }
 
     /// Whether the server said that its handle leads nowhere.

@@ -346,7 +346,13 @@ impl Client {
             found,
         };
         match ((reader.listener)(&told), found) {
-            (Listener::Took, _) => true,
+            (Listener::Took, found) => {
+                if let Some(found) = found {
+                    let began = reader.asked.began;
+                    self.note_promise(&reader.directory.inode, entry.name, &found, began);
+                }
+                true
+            }
             (Listener::Full, Some(found)) => {
                 self.forget(found.id, 1);
                 false

@@ -79,7 +79,9 @@ impl Client {
                 match self.ask_name(&asked, &directory, name, None)? {
                     Resolved::Object(inode, label) => {
                         let opened = self.open_inode(&asked, &inode, flags)?;
-                        Ok((self.found(&directory, &inode, label)?, opened))
+                        let found = self.found(&directory, &inode, label)?;
+                        self.note_promise(&directory, name, &found, asked.began);
+                        Ok((found, opened))
                     }
                     Resolved::Missing(_) => Err(Errno::NOENT),
                 }
@@ -243,7 +245,9 @@ impl Client {
         ended: Ended,
     ) -> Result<Found, Errno> {
         let label = self.learn_own(directory, name, Some(inode), ended);
-        self.found(directory, inode, label)
+        let found = self.found(directory, inode, label)?;
+        self.note_promise(directory, name, &found, ended.sent_at);
+        Ok(found)
     }
 
     /// Sends the request that makes `name`, and finds out what it made.

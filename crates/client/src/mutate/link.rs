@@ -43,7 +43,9 @@ impl Client {
             Ok(()) => {
                 prove_change(&asked, &directory, ended);
                 let label = self.learn_own(&directory, name, Some(&inode), ended);
-                self.found(&directory, &inode, label)
+                let found = self.found(&directory, &inode, label)?;
+                self.note_promise(&directory, name, &found, ended.sent_at);
+                Ok(found)
             }
             Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
         }

@@ -104,6 +104,7 @@ impl Client {
         ended: (Ended, Ended),
     ) {
         let Some(moved) = moved else { return };
+        let promised = self.names.promised(from.0.id(), from.1);
         let known = moved.attributes();
         let is_directory = moved
             .facts()
@@ -120,5 +121,9 @@ impl Client {
             directory.parent = None;
         }
         let _ = self.learn_own(to.0, to.1, Some(moved), ended.1);
+        // A kernel moves what it keeps, with the time for which it keeps it.
+        if let Some((_, promise)) = promised {
+            self.names.promise(to.0.id(), to.1, moved.id(), promise);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curt_client::InodeId;
-use curt_policy::{CacheOptions, FillMode, LookupCache};
+use curt_policy::{AccessMode, CacheOptions, FillMode, Interval, LookupCache};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
@@ -125,6 +125,103 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
         Err(Errno::EXIST)
     );
     assert!(mounted.lookup(&me, directory, "x").is_ok());
+}
+
+/// Names of everybody's directories are promised for as long as they are believed.
+fn promising() -> CacheOptions {
+    CacheOptions {
+        access: AccessMode::ModeBits,
+        ..one_by_one()
+    }
+}
+
+#[test]
+fn a_kernel_that_asks_although_it_was_promised_is_about_to_make_the_name() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, promising());
+    let (me, there) = (root(), world.mount(CacheOptions::default()));
+    mounted.client.serves_kernel(true);
+    let promised = mounted.lookup(&me, directory, "there").unwrap().entry_valid;
+    assert!(promised > Duration::from_secs(10), "{promised:?}");
+    mounted.sent();
+    world.seconds(1);
+    mounted.lookup(&me, directory, "there").unwrap();
+    assert_eq!(mounted.sent(), "LOOKUP 1");
+    let other = there.lookup(&me, there.client.root(), "d").unwrap();
+    there.client.unlink(&me, other.id, b"there").unwrap();
+    world.seconds(1);
+    assert_eq!(
+        mounted.lookup(&me, directory, "there").map(|_| ()),
+        Err(Errno::NOENT)
+    );
+}
+
+#[test]
+fn a_kernel_that_asks_for_what_it_was_not_promised_any_more_is_answered_from_memory() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, promising());
+    let me = root();
+    let asks_again = || {
+        mounted.sent();
+        world.seconds(1);
+        mounted.lookup(&me, directory, "there").unwrap();
+        mounted.sent()
+    };
+    mounted.lookup(&me, directory, "there").unwrap();
+    assert_eq!(asks_again(), "", "nobody said that a kernel asks");
+    mounted.client.serves_kernel(false);
+    assert_eq!(asks_again(), "", "it keeps no names");
+    mounted.client.serves_kernel(true);
+    assert_eq!(asks_again(), "", "this is the first time that it is promised");
+    world.seconds(1);
+    mounted.client.names_taken_back();
+    assert_eq!(asks_again(), "", "it was told to ask again");
+    mounted
+        .client
+        .forget(mounted.lookup(&me, directory, "there").unwrap().id, u64::MAX);
+    assert_eq!(asks_again(), "", "it had to make room");
+    assert_eq!(asks_again(), "LOOKUP 1");
+}
+
+#[test]
+fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(
+        &world,
+        CacheOptions {
+            name_lifetime: Duration::from_secs(600),
+            files: Interval {
+                min: Duration::from_secs(600),
+                max: Duration::from_secs(600),
+            },
+            directories: Interval {
+                min: Duration::from_secs(600),
+                max: Duration::from_secs(600),
+            },
+            ..one_by_one()
+        },
+    );
+    let me = root();
+    mounted.client.serves_kernel(false);
+    let seconds = |use_it: bool| {
+        mounted.lookup(&me, directory, "there").unwrap();
+        mounted.sent();
+        for _ in 0..20 {
+            world.seconds(1);
+            let found = mounted.lookup(&me, directory, "there").unwrap();
+            if use_it {
+                mounted.client.getattr(&me, found.id).unwrap();
+            }
+        }
+        mounted.sent()
+    };
+    assert_eq!(
+        seconds(true),
+        "",
+        "somebody has other uses for it than to make it"
+    );
+    // After 1, 2, 4, 8 and 16 seconds or a little later, as requests take time.
+    assert_eq!(seconds(false), "LOOKUP 5");
 }
 
 #[test]

@@ -76,6 +76,7 @@ impl Bridge {
     pub fn set_negotiated(&self, negotiated: Negotiated) {
         // Relaxed: whoever reads the old value promises less.
         self.keeps_names.store(negotiated.has_epochs(), Ordering::Relaxed);
+        self.client.serves_kernel(negotiated.has_epochs());
     }
 
     /// Has the kernel ask for every name when it is next used, and so for attributes: what it was promised under other options
@@ -87,6 +88,7 @@ impl Bridge {
             // It fails only at the end of the mount.
             let _ = notifier.increment_epoch();
         }
+        self.client.names_taken_back();
     }
 
     /// An entry, promised for no longer than it can be taken back.
