@@ -8,8 +8,12 @@ use std::{
 };
 
 use clap::Args;
-use curt_server::{Entry, Explanation, NameService as _, Parsed, SystemNames, explain, read_exports};
+use curt_server::{
+    Entry, Explanation, NameService as _, Parsed, Severity, SystemNames, explain, read_exports,
+};
 use serde_json::{Value, json};
+
+use crate::serve::Standing;
 
 /// Show what exports(5) files export, or what a given client would get of it and by which line
 #[derive(Debug, Args)]
@@ -17,7 +21,7 @@ use serde_json::{Value, json};
     after_help = "Examples:\n  curt exports                      every line, with all its options\n  \
                   curt exports 192.168.1.7          what that client would get, and why\n  \
                   curt exports -c new.exports web1  of a file that is not in service yet\n\n\
-                  Exit status: 0, or 1 if a file has errors or CLIENT is unknown."
+                  Exit status: 0, or 1 if a file has errors or CLIENT is unknown; with CLIENT also if a directory cannot be served."
 )]
 pub(crate) struct ExportsArguments {
     /// A client: its address or its name
@@ -40,12 +44,23 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
     for problem in &parsed.problems {
         eprintln!("{problem}");
     }
+    let mut failed = parsed.has_errors();
     let shown = match &arguments.client {
         None => show_all(&parsed, arguments.json),
-        Some(client) => match addresses(client) {
-            Ok(addresses) => show_client(&parsed, &addresses, arguments.json),
-            Err(error) => {
+        Some(client) => match (addresses(client), Standing::of(&parsed)) {
+            (Ok(addresses), Ok(standing)) => {
+                for problem in &standing.problems {
+                    eprintln!("{problem}");
+                    failed |= problem.severity == Severity::Error;
+                }
+                show_client((&parsed, &standing), &addresses, arguments.json)
+            }
+            (Err(error), _) => {
                 eprintln!("curt exports: {client}: {error}");
+                return ExitCode::FAILURE;
+            }
+            (_, Err(error)) => {
+                eprintln!("curt exports: {error:#}");
                 return ExitCode::FAILURE;
             }
         },
@@ -59,7 +74,7 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
         }
         Ok(()) => {}
     }
-    if parsed.has_errors() {
+    if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -86,23 +101,23 @@ fn show_all(parsed: &Parsed, as_json: bool) -> String {
     lines.collect()
 }
 
-fn show_client(parsed: &Parsed, addresses: &[IpAddr], as_json: bool) -> String {
+fn show_client((parsed, standing): (&Parsed, &Standing<'_>), addresses: &[IpAddr], as_json: bool) -> String {
     let of_address = |address: &IpAddr| (*address, explain(&parsed.entries, *address, &SystemNames));
     let explained: Vec<_> = addresses.iter().map(of_address).collect();
     if as_json {
         let clients: Vec<Value> = explained
             .iter()
-            .map(|(address, each)| as_value(*address, each))
+            .map(|(address, each)| as_value(*address, each, standing))
             .collect();
         return format!("{}\n", json!({ "clients": clients }));
     }
     explained
         .iter()
-        .map(|(address, each)| as_text(*address, each))
+        .map(|(address, each)| as_text(*address, each, standing))
         .collect()
 }
 
-fn as_text(address: IpAddr, explained: &[Explanation<'_>]) -> String {
+fn as_text(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<'_>) -> String {
     let mut text = match SystemNames.name(address).flatten() {
         Some(name) => format!("{address} ({name}) gets\n"),
         None => format!("{address} gets\n"),
@@ -119,6 +134,9 @@ fn as_text(address: IpAddr, explained: &[Explanation<'_>]) -> String {
                 entry.place
             ),
         };
+        if let Some(why) = it.holds.and_then(|entry| standing.refusal(entry)) {
+            text += &format!("    (not served: {why})\n");
+        }
         for other in &it.others {
             text += &format!(
                 "    rather than {} {} at {}\n",
@@ -131,12 +149,15 @@ fn as_text(address: IpAddr, explained: &[Explanation<'_>]) -> String {
     text
 }
 
-fn as_value(address: IpAddr, explained: &[Explanation<'_>]) -> Value {
+fn as_value(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<'_>) -> Value {
     let export = |it: &Explanation<'_>| {
         let others: Vec<Value> = it.others.iter().map(|entry| line(entry)).collect();
+        let refusal = it.holds.and_then(|entry| standing.refusal(entry));
         json!({
             "path": it.path.escape_ascii().to_string(),
             "allowed": it.holds.is_some(),
+            "served": it.holds.is_some() && refusal.is_none(),
+            "not_served": refusal,
             "by": it.holds.map(line),
             "rather_than": others,
         })
@@ -157,4 +178,55 @@ fn line(entry: &Entry) -> Value {
         "file": entry.place.file.display().to_string(),
         "line": entry.place.line,
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_what_is_not_served_and_why() {
+        let top = tempfile::tempdir().unwrap();
+        for name in ["there", "other"] {
+            fs::create_dir(top.path().join(name)).unwrap();
+        }
+        fs::write(top.path().join("file"), "").unwrap();
+        let at = top.path().display();
+        let text = format!("{at}/there *(rw)\n{at}/none *(rw)\n{at}/file *(rw)\n{at}/other *(mp)\n");
+        let mut parsed = Parsed::default();
+        parsed.read(Path::new("exports"), text.as_bytes());
+        let standing = Standing::of(&parsed).unwrap();
+        let refusals: Vec<_> = parsed
+            .entries
+            .iter()
+            .map(|entry| standing.refusal(entry))
+            .collect();
+        let expected = [
+            None,
+            Some("no such directory"),
+            Some("no directory"),
+            Some("nothing is mounted"),
+        ];
+        assert_eq!(refusals.len(), expected.len());
+        for (refusal, expected) in refusals.iter().zip(expected) {
+            match expected {
+                None => assert_eq!(*refusal, None),
+                Some(words) => assert!(refusal.unwrap().contains(words), "{refusal:?}"),
+            }
+        }
+        let client = [IpAddr::from([10, 1, 1, 1])];
+        let shown = show_client((&parsed, &standing), &client, false);
+        assert_eq!(shown.matches("(not served: ").count(), 3, "{shown}");
+        assert!(
+            shown.contains("(not served: there is no such directory)"),
+            "{shown}"
+        );
+        let shown: Value = serde_json::from_str(&show_client((&parsed, &standing), &client, true)).unwrap();
+        let exports = shown["clients"][0]["exports"].as_array().unwrap();
+        let served = exports.iter().filter(|export| export["served"] == true).count();
+        assert_eq!((exports.len(), served), (4, 1), "{shown}");
+    }
 }

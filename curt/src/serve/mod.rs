@@ -29,6 +29,7 @@ use curt_server::NfsService;
 use curt_trace::ServerCounters;
 
 pub(crate) use self::arguments::ServeArguments;
+pub(crate) use self::exported::Standing;
 use self::{exported::Exported, listeners::Listeners, ports::ByPort, registration::Registration};
 use crate::{journal, logs};
 

@@ -7,7 +7,7 @@ use curt_server::{Client, EXPORTS_DIRECTORY, EXPORTS_FILE, Entry, Parsed, Proble
 
 use super::{
     super::arguments::ServeArguments,
-    definitions::{self, Meaning},
+    definitions::{self, Claims, Meaning},
     mounts_now, state_directory, trees,
 };
 
@@ -41,6 +41,50 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
         parsed.entries.len()
     );
     ExitCode::SUCCESS
+}
+
+/// What of the files' lines would be served at this moment, as far as that can be told without opening anything.
+pub(crate) struct Standing<'p> {
+    /// Why others would not.
+    pub(crate) problems: Vec<Problem>,
+    served: Vec<&'p Entry>,
+}
+
+impl<'p> Standing<'p> {
+    /// Looks at the directories, and at what is mounted.
+    ///
+    /// # Errors
+    /// What is mounted cannot be read.
+    pub(crate) fn of(parsed: &'p Parsed) -> Result<Self> {
+        let mounts = mounts_now()?;
+        let (mut problems, mut served) = (Vec::new(), Vec::new());
+        let mut claims = Claims::default();
+        for group in definitions::groups(parsed) {
+            let Some((place, entries)) = group.look(&mounts, &mut problems) else {
+                continue;
+            };
+            if let Some(first) = entries.first()
+                && claims.claim(&place, first, &mut problems)
+            {
+                served.extend(entries);
+            }
+        }
+        Ok(Self { problems, served })
+    }
+
+    /// Why a line's client is not served; `None` if it is.
+    pub(crate) fn refusal(&self, entry: &Entry) -> Option<&str> {
+        if self.served.iter().any(|served| std::ptr::eq(*served, entry)) {
+            return None;
+        }
+        let path = entry.path.escape_ascii().to_string();
+        let of_path = || self.problems.iter().filter(|problem| problem.word == path);
+        // An error is about all lines of a path, what is not mounted about one.
+        let error = of_path().find(|problem| problem.severity == Severity::Error);
+        let own = error.or_else(|| of_path().find(|problem| problem.place == entry.place));
+        let reason = own.and_then(|problem| problem.message.split(": not served").next());
+        Some(reason.unwrap_or("what keeps it is told with another line"))
+    }
 }
 
 /// What the files say, and all that is wrong with it. Directories are opened as a server does.

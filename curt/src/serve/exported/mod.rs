@@ -22,6 +22,7 @@ use curt_trace::ServerCounters;
 use curt_vfs::{FileCaching, HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
 use parking_lot::Mutex;
 
+pub(crate) use self::check::Standing;
 pub(super) use self::check::check;
 use self::{
     definitions::Meaning,
@@ -91,7 +92,7 @@ fn directory_alone(
     let (state, mut trees) = state(arguments)?;
     let vfs = trees
         .tree(&path, MetadataDurability::Stable, Entered::ByPath)
-        .context("cannot export")?;
+        .with_context(|| format!("cannot export {}", directory.display()))?;
     let rules = rules::rules(arguments, vfs.only_user())?;
     let definition = ExportDefinition::for_everyone(path.as_os_str().as_bytes().to_vec(), vfs, rules);
     let service = service(state, vec![definition], counters)?;
