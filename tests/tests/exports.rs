@@ -110,7 +110,7 @@ fn machine() -> Result<(Network, String)> {
 /// `curt serve` of what /etc/exports of the network says.
 fn serve(network: &Network, arguments: &[&str]) -> Result<Running> {
     let mut command = network.command(program("curt")?);
-    command.args(["serve", "--bind", &format!("{ADDRESS}:2049"), "--no-rpcbind"]);
+    command.args(["serve", "--bind", &format!("{ADDRESS}:2049")]);
     command
         .arg("--state")
         .arg(network.make_directory("state")?)
@@ -212,6 +212,8 @@ fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<(
     let export = Path::new(&export);
     fs::write(export.join("tree/sub/inner/file"), "text\n")?;
     let meeting = network.make_directory("meeting")?;
+    // showmount(8) asks it for the port.
+    let _rpcbind = network.rpcbind()?;
     let mut server = serve(&network, &["--manage-gids"])?;
     let script = format!("E={}\nMEETING={}\n{JOB}", export.display(), meeting.display());
     let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
@@ -282,12 +284,14 @@ fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
     ] {
         ensure!(of(name)?.contains(by), "{name}: {explained}");
     }
-    // From this machine, which is in the network and neither the host nor one of those for whom `closed` is.
+    // From this machine, which is in the network, and everybody; it is none of those for whom the others are.
     let shown = network.shell("showmount --no-headers -e 10.77.0.1", SECONDS)?;
     for (name, is_shown) in [
+        ("host", true),
         ("network", true),
         ("open", true),
-        ("host", false),
+        ("address", false),
+        ("group", false),
         ("closed", false),
     ] {
         let start = format!("{}/{name} ", export.display());

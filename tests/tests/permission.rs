@@ -143,7 +143,7 @@ fn who_may_not_search_a_directory_any_more_is_kept_out_at_once() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     set_mode(&export, 0o777)?;
-    let server = Serve::start(&network, &export, &["--squash", "none"])?;
+    let server = Serve::start(&network, &export, &[])?;
     for options in OPTIONS {
         let options = format!("{},{options}", server.ports());
         let mount = Mount::start(&network, "mount", &server.source(), &options)?;

@@ -40,9 +40,11 @@ pub(crate) struct Promises {
     to_kernel: AtomicBool,
     /// It keeps what it is promised.
     are_kept: AtomicBool,
+    /// It is promised nothing at present, whatever is answered here.
+    are_withheld: AtomicBool,
     /// A promise was given.
     were_made: AtomicBool,
-    /// Those of this moment and before were taken back. All four order nothing: what they are late for costs a request, or is as if the
+    /// Those of this moment and before were taken back. All five order nothing: what they are late for costs a request, or is as if the
     /// look-up had come before.
     taken_back: AtomicU64,
 }
@@ -55,6 +57,7 @@ impl Promises {
             start,
             to_kernel: AtomicBool::new(false),
             are_kept: AtomicBool::new(false),
+            are_withheld: AtomicBool::new(false),
             were_made: AtomicBool::new(false),
             taken_back: AtomicU64::new(0),
         })
@@ -131,6 +134,11 @@ impl Client {
         promises.are_kept.store(keeps_names, Relaxed);
     }
 
+    /// Whether the kernel is promised nothing from now on, although this client answers as if it were.
+    pub fn withhold_promises(&self, are_withheld: bool) {
+        self.core.promises.are_withheld.store(are_withheld, Relaxed);
+    }
+
     /// The kernel was told to ask for every name again, whatever it was promised. ([`Observer::names_changed`] has to tell it
     /// so, too.)
     pub fn names_taken_back(&self) {
@@ -161,7 +169,8 @@ impl Client {
     pub(crate) fn note_promise(&self, directory: &Inode, name: &[u8], found: &Found, began: Moment) {
         let promises = &self.core.promises;
         // The kernel has nothing of an answer that was on its way when it was to forget all.
-        if found.entry_valid.is_zero() || !promises.are_kept.load(Relaxed) || promises.taken_back() >= began {
+        let is_given = promises.are_kept.load(Relaxed) && !promises.are_withheld.load(Relaxed);
+        if found.entry_valid.is_zero() || !is_given || promises.taken_back() >= began {
             return;
         }
         promises.were_made.store(true, Relaxed);

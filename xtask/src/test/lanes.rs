@@ -23,7 +23,7 @@ const WHOLE_PROGRAMS: &str = "curt-tests";
 /// Its programs whose tests share what they measured, or each fill the machine with a thousand processes: they stay together.
 const TOGETHER: [&str; 2] = ["bench", "silence"];
 /// Its programs that replay the recorded workloads in their own time: these few run side by side, with nothing else.
-const REPLAYS: [&str; 2] = ["bench", "demo"];
+const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
 /// Its programs that hold times against each other, or leave others no time: nothing else runs beside them.
 const ALONE: [&str; 4] = ["connections", "memory", "silence", "slow_exports"];
 /// What takes longest begins first: whoever is alone at the end is done soon.
