@@ -27,7 +27,8 @@ A process belongs to the command if `curt explain` is among its ancestors, which
 began is under way any more, in the kernel, in the mount or behind it, and what was written is sent, for at most 8 s, and says so (`unfinished`) if that was not enough. Processes that
 the command leaves behind run on unexplained, which is said, too; `--wait` goes on until they have ended.
 
-While a command is explained its mounts promise the kernel nothing, so that each operation is seen; what is sent stays the same, and takes longer.
+While a command is explained its mounts promise the kernel nothing, so that each operation is seen; it takes longer, and what is sent stays
+the same, but for the LOOKUP of a name that the kernel keeps and is about to make or replace: it cannot be told from others meanwhile.
 ";
 
 /// One line for each cause and rule: name and meaning.
