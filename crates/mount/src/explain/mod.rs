@@ -2,8 +2,9 @@
 //!
 //! Owns one [`Explanation`] at a time, from when a command begins until it ends. While there is one, the kernel is promised no name
 //! and no attributes for any time, so that each operation of the command is seen here (it is a [`crate::observed::Observer`]);
-//! what is sent stays the same (but for look-ups of names that the kernel keeps and is about to make), for the client answers from memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). Without
-//! one it costs an operation one relaxed load.
+//! what is sent stays the same (but for look-ups of names that the kernel keeps and is about to make), for the client
+//! answers from memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). Without one it costs an
+//! operation one relaxed load.
 
 mod explanation;
 mod family;
