@@ -8,6 +8,7 @@
 //! [`FileData`] while it holds its facts).
 //! Must not know names, attribute caches or when data of others are too old: the metadata half says so.
 
+mod blocks;
 mod cache;
 mod errors;
 mod file;

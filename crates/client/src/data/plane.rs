@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::{
     DataOptions, DataOwner,
+    blocks::Blocks,
     cache::{Bounds, DataCache},
     errors::ErrorCursor,
     file::FileData,
@@ -36,6 +37,8 @@ pub struct DataPlane {
     pub(super) wire: Arc<Wire>,
     pub(super) options: DataOptions,
     pub(super) bounds: Arc<Bounds>,
+    /// Memory for what is written.
+    pub(super) blocks: Arc<Blocks>,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) background: Arc<dyn Background>,
     clock: Arc<dyn Clock>,
@@ -111,10 +114,13 @@ impl DataPlane {
     ) -> Arc<Self> {
         let ledger = Ledger::new(options.unwritten_bytes);
         let cache = DataCache::new(options.cache_bytes);
+        let block = usize::try_from(options.write_size).unwrap_or(usize::MAX);
         Arc::new(Self {
             wire,
             options,
             bounds: Arc::new(Bounds { ledger, cache }),
+            // As many as one COMMIT sets free where a writer never pauses: half the bound.
+            blocks: Arc::new(Blocks::new(block, options.unwritten_bytes / 2)),
             counters,
             background,
             clock,
@@ -242,6 +248,8 @@ impl DataPlane {
         drop(unwritten);
         if runs {
             self.start_timer();
+        } else {
+            self.blocks.release();
         }
     }
 }

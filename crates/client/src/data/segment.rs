@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc};
 use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::auth::Credential;
 
-use super::shared::Shared;
+use super::{blocks::Block, shared::Shared};
 
 /// How far a segment is on its way.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub(super) struct Origin {
     pub(super) first: u64,
     /// Who wrote.
     pub(super) writer: Arc<Credential>,
+    /// The writer keeps a copy of them, as a kernel does: once they are on the server's disk, nobody needs ours.
+    pub(super) keeps: bool,
 }
 
 impl State {
@@ -67,10 +69,10 @@ impl State {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Content {
     /// Still growing; nobody else sees it.
-    Own(Vec<u8>),
+    Own(Block),
     /// Frozen.
     Shared(Shared),
 }
@@ -88,7 +90,7 @@ impl Content {
         match self {
             Self::Shared(shared) => shared.clone(),
             Self::Own(bytes) => {
-                let shared = Shared::new(std::mem::take(bytes));
+                let shared = bytes.take().share();
                 *self = Self::Shared(shared.clone());
                 shared
             }
@@ -97,13 +99,13 @@ impl Content {
 
     fn part(&self, start: usize, end: usize) -> Self {
         match self {
-            Self::Own(bytes) => Self::Own(bytes[start..end].to_vec()),
+            Self::Own(bytes) => Self::Own(bytes.part(start, end)),
             Self::Shared(shared) => Self::Shared(shared.part(start, end).compact()),
         }
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Segment {
     pub(super) content: Content,
     pub(super) state: State,

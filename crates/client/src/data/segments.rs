@@ -13,6 +13,7 @@ use std::{
 };
 
 use super::{
+    blocks::Blocks,
     segment::{Content, Departure, Origin, Segment, State, Usage, distance, length, part_of},
     shared::{ReadBytes, Shared},
 };
@@ -82,17 +83,33 @@ impl Segments {
         unsent.map(Segment::len).sum()
     }
 
-    /// Takes what was written at `offset`. A segment grows up to the next multiple of `block`.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], origin: &Origin, block: u64) {
+    /// Takes what was written at `offset`. A segment grows up to the next multiple of a block's size.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], origin: &Origin, blocks: &Arc<Blocks>) {
+        let block = blocks.size();
         let mut position = offset;
         let mut rest = bytes;
         while !rest.is_empty() {
             let room = usize::try_from(block - position % block).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(room.min(rest.len()));
-            self.write_in_block(position, now, origin, block);
+            self.write_in_block(position, now, origin, blocks);
             position += length(now);
             rest = later;
         }
+    }
+
+    /// Takes a whole block that was written at `offset`, a multiple of its size.
+    pub(super) fn put(&mut self, offset: u64, block: Shared, mut origin: Origin) {
+        let range = offset..offset + length(&block);
+        origin.first = self.first_in(&range, origin.first);
+        self.cut(range);
+        self.insert(
+            offset,
+            Segment {
+                content: Content::Shared(block),
+                state: State::Dirty(origin),
+            },
+        );
+        self.full.insert(offset);
     }
 
     /// Puts server data where nothing is known; returns how many bytes found room.
@@ -223,7 +240,8 @@ impl Segments {
     }
 
     /// Gives every unwritten byte of `range` for which `next` returns a state that state. Bytes that have been written
-    /// again meanwhile are in newer segments, whose states `next` can tell. Returns what became clean.
+    /// again meanwhile are in newer segments, whose states `next` can tell. Returns what became clean, of which those are
+    /// forgotten that their writer keeps.
     pub(super) fn advance(
         &mut self,
         range: Range<u64>,
@@ -252,8 +270,11 @@ impl Segments {
                 segment = part_of(&segment, start, from..to);
             }
             if state.is_clean() {
-                segment.content.share();
                 became_clean.push(from..to);
+                if segment.state.origin().is_some_and(|origin| origin.keeps) {
+                    continue;
+                }
+                segment.content.share();
             }
             segment.state = state;
             self.insert(from, segment);
@@ -336,7 +357,18 @@ impl Segments {
         self.map.range(all).map(|(start, segment)| (*start, segment))
     }
 
-    fn write_in_block(&mut self, offset: u64, bytes: &[u8], origin: &Origin, block: u64) {
+    /// Of which write `range` will be once it is overwritten: who waits for an older one that was not sent waits for these bytes.
+    fn first_in(&self, range: &Range<u64>, write: u64) -> u64 {
+        let unsent = |segment: &Segment| match &segment.state {
+            State::Dirty(origin) => Some(origin.first),
+            State::Clean { .. } | State::Sending(..) | State::Unstable(..) => None,
+        };
+        let firsts = self.overlapping(range).filter_map(|(_, segment)| unsent(segment));
+        firsts.min().map_or(write, |first| first.min(write))
+    }
+
+    fn write_in_block(&mut self, offset: u64, bytes: &[u8], origin: &Origin, blocks: &Arc<Blocks>) {
+        let block = blocks.size();
         let end = offset + length(bytes);
         let start = match self.growing_at(offset, origin, block) {
             Some(start) => {
@@ -348,21 +380,20 @@ impl Segments {
                 let Content::Own(own) = &mut segment.content else {
                     unreachable!("it was found growing")
                 };
-                let from = distance(start, offset);
-                let inside = bytes.len().min(own.len() - from);
-                own[from..from + inside].copy_from_slice(&bytes[..inside]);
-                own.extend_from_slice(&bytes[inside..]);
-                self.unwritten += length(&bytes[inside..]);
+                let before = own.len();
+                own.write(distance(start, offset), bytes);
+                self.unwritten += length(own) - before as u64;
                 start
             }
             None => {
+                let mut origin = origin.clone();
+                origin.first = self.first_in(&(offset..end), origin.first);
                 self.cut(offset..end);
-                let state = State::Dirty(origin.clone());
                 self.insert(
                     offset,
                     Segment {
-                        content: Content::Own(bytes.to_vec()),
-                        state,
+                        content: Content::Own(blocks.copy_of(bytes)),
+                        state: State::Dirty(origin),
                     },
                 );
                 offset
@@ -397,7 +428,7 @@ impl Segments {
             .get_mut(&start)
             .expect("the caller has just put it there");
         if let (Content::Own(own), State::Dirty(origin)) = (&mut segment.content, &mut segment.state) {
-            own.extend_from_slice(next.content.bytes());
+            own.extend(next.content.bytes());
             if first < origin.first {
                 uncount(&mut self.waiting, origin.first);
                 count(&mut self.waiting, first);

@@ -10,7 +10,7 @@ use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::{
     DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData, guarded::Interrupted, ledger::Reservation,
-    segment::Origin,
+    segment::Origin, shared::Shared,
 };
 
 /// Where a write goes.
@@ -118,6 +118,7 @@ impl DataPlane {
         bytes: &[u8],
     ) -> Result<u64, DataError> {
         let file = owner.data();
+        let whole = self.whole_block(open, position, bytes);
         loop {
             let mut guard;
             let offset = match position {
@@ -153,15 +154,32 @@ impl DataPlane {
             state.resizes += 1;
             state.last_writer = Some(Arc::clone(&open.credential));
             state.doubt_fetches(&(offset..end));
-            let origin = Origin {
+            let mut origin = Origin {
                 first: state.writes,
                 writer: Arc::clone(&open.credential),
+                keeps: false,
             };
-            state
-                .segments
-                .write(offset, bytes, &origin, u64::from(self.options.write_size));
+            match whole {
+                Some((block, keeps)) => {
+                    origin.keeps = keeps;
+                    state.segments.put(offset, block, origin);
+                }
+                None => state.segments.write(offset, bytes, &origin, &self.blocks),
+            }
             return Ok(offset);
         }
+    }
+
+    /// A copy of `bytes`, made before the file is locked, if they are a block to be sent as it is; and whether the writer keeps
+    /// what it wrote. Of pages that were written in part a kernel keeps nothing, so smaller writes are not believed to be kept.
+    fn whole_block(&self, open: &OpenData, position: Position<'_>, bytes: &[u8]) -> Option<(Shared, bool)> {
+        let Position::At(offset) = position else {
+            return None;
+        };
+        let size = self.blocks.size();
+        let whole = offset.is_multiple_of(size) && bytes.len() as u64 == size;
+        let keeps = offset >= self.options.keep_read && !open.mode.direct;
+        whole.then(|| (self.blocks.copy_of(bytes).share(), keeps))
     }
 
     /// After a write: whole blocks go at once, and all if too much is held.

@@ -441,7 +441,7 @@ impl FileState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::segment::Origin;
+    use crate::data::{blocks::Blocks, segment::Origin};
 
     #[test]
     fn writes_that_overlap_are_not_in_flight_together() {
@@ -451,8 +451,10 @@ mod tests {
             let origin = Origin {
                 first: state.writes,
                 writer: Arc::new(Credential::None),
+                keeps: false,
             };
-            state.segments.write(offset, &[7; 4096], &origin, 4096);
+            let blocks = Arc::new(Blocks::new(4096, 0));
+            state.segments.write(offset, &[7; 4096], &origin, &blocks);
         };
         write(&mut state, 0);
         assert!(matches!(state.next_step(), Some(Step::Write(_, 1, _))));

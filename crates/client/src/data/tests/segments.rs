@@ -7,6 +7,7 @@ use curt_rpc::auth::Credential;
 
 use super::random::Random;
 use crate::data::{
+    blocks::Blocks,
     segment::{Departure, Origin, State, Usage},
     segments::Segments,
     shared::{ReadBytes, Shared},
@@ -39,6 +40,7 @@ impl Byte {
 
 struct Trial {
     segments: Segments,
+    blocks: Arc<Blocks>,
     model: Vec<Byte>,
     flights: Vec<(u64, Departure)>,
     writes: u64,
@@ -50,6 +52,10 @@ struct Trial {
 impl Trial {
     fn range(&mut self) -> Range<u64> {
         let start = self.random.below(SIZE);
+        if self.random.below(4) == 0 {
+            let start = start.min(SIZE - BLOCK);
+            return start - start % BLOCK..start - start % BLOCK + BLOCK;
+        }
         start..(start + 1 + self.random.below(100)).min(SIZE)
     }
 
@@ -67,8 +73,13 @@ impl Trial {
         let origin = Origin {
             first: self.writes,
             writer: Arc::clone(&self.writers[writer]),
+            keeps: false,
         };
-        self.segments.write(range.start, &bytes, &origin, BLOCK);
+        if range.start.is_multiple_of(BLOCK) && bytes.len() as u64 == BLOCK {
+            self.segments.put(range.start, Shared::new(bytes), origin);
+        } else {
+            self.segments.write(range.start, &bytes, &origin, &self.blocks);
+        }
         Self::bytes_of(&mut self.model, &range).for_each(|byte| *byte = Byte::Dirty(value));
     }
 
@@ -229,6 +240,7 @@ fn segments_are_what_a_plain_array_says() {
     for seed in 0..40 {
         let mut trial = Trial {
             segments: Segments::default(),
+            blocks: Arc::new(Blocks::new(usize::try_from(BLOCK).expect("small"), 4 * BLOCK)),
             model: vec![Byte::Unknown; usize::try_from(SIZE).expect("small")],
             flights: Vec::new(),
             writes: 0,

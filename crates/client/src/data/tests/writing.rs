@@ -1,7 +1,12 @@
 //! Writing behind, committing, and errors.
 
+use std::sync::Arc;
+
 use curt_proto::nfs3::Status;
-use curt_rpc::client::CallError;
+use curt_rpc::{
+    auth::{Credential, Groups, MachineName, SysCredential},
+    client::CallError,
+};
 use curt_trace::ClientCounter;
 
 use super::{
@@ -9,7 +14,9 @@ use super::{
     server::{COMMIT, Fault, READ, WRITE},
     small,
 };
-use crate::data::{DataError, DataOptions, OpenMode};
+use crate::data::{
+    DataError, DataOptions, OpenMode, blocks::Blocks, segment::Origin, segments::Segments, shared::Shared,
+};
 
 const FULL: u32 = 28;
 
@@ -35,6 +42,84 @@ fn a_small_file_is_written_by_one_stable_write_at_close() {
     rig.flush(&open).unwrap();
     assert_eq!(rig.read(&open, 0, 1000).unwrap(), pattern(1000));
     assert_eq!(rig.server.take_seen(), [], "nothing is written or read twice");
+}
+
+#[test]
+fn whole_blocks_that_their_writer_keeps_are_not_kept_here_once_they_are_durable() {
+    let kept_after = |mode: OpenMode, step: usize| {
+        let keep_read = 4096;
+        let rig = Rig::inline(&[], DataOptions { keep_read, ..small() });
+        let open = rig.open_as(1000, mode);
+        let contents = pattern(4 * 4096);
+        for (number, part) in contents.chunks(step).enumerate() {
+            rig.write(&open, (number * step) as u64, part).unwrap();
+        }
+        let before = rig.plane.unwritten_bytes() + rig.plane.cached_bytes();
+        assert_eq!(before, 4 * 4096, "until a COMMIT the server may lose them");
+        rig.flush(&open).unwrap();
+        let kept = rig.plane.cached_bytes();
+        assert_eq!(rig.plane.unwritten_bytes(), 0);
+        assert_eq!(rig.read(&rig.open(), 0, contents.len()).unwrap(), contents);
+        kept
+    };
+    assert_eq!(
+        kept_after(OpenMode::default(), 4096),
+        4096,
+        "the first bytes of a file stay"
+    );
+    assert_eq!(
+        kept_after(OpenMode::default(), 1000),
+        4 * 4096,
+        "a kernel keeps no part of a page"
+    );
+    let direct = OpenMode {
+        direct: true,
+        ..OpenMode::default()
+    };
+    assert_eq!(
+        kept_after(direct, 4096),
+        4 * 4096,
+        "who writes past its cache has none"
+    );
+}
+
+#[test]
+fn a_restart_finds_the_whole_blocks_that_were_not_committed() {
+    let keep_read = 0;
+    let rig = Rig::inline(&[], DataOptions { keep_read, ..small() });
+    let open = rig.open();
+    let contents = pattern(3 * 4096);
+    for (number, block) in contents.chunks(4096).enumerate() {
+        rig.write(&open, number as u64 * 4096, block).unwrap();
+    }
+    rig.server.state().restart();
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.state().disk, contents);
+}
+
+#[test]
+fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
+    let mut segments = Segments::default();
+    let blocks = Arc::new(Blocks::new(4096, 0));
+    let [alice, bob] = [1, 2].map(|uid| {
+        Arc::new(Credential::Sys(SysCredential {
+            machine_name: MachineName::new(b"here"),
+            uid,
+            gid: uid,
+            groups: Groups::default(),
+        }))
+    });
+    let origin = |first, writer: &Arc<Credential>| Origin {
+        first,
+        writer: Arc::clone(writer),
+        keeps: false,
+    };
+    segments.write(100, &[1; 100], &origin(1, &alice), &blocks);
+    segments.write(0, &[2; 300], &origin(2, &bob), &blocks);
+    assert!(segments.waits(1), "in part by another writer");
+    segments.put(0, Shared::new(vec![3; 4096]), origin(3, &alice));
+    assert!(segments.waits(1), "as a whole block");
+    assert_eq!((segments.unwritten(), segments.has_full()), (4096, true));
 }
 
 #[test]
