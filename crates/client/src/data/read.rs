@@ -166,23 +166,10 @@ impl DataPlane {
         if open.mode.direct {
             return self.read_direct(owner, open, range, interrupt, target);
         }
-        let advice = open
-            .ahead
-            .lock()
-            .advise(range.clone(), self.window(), self.options.read_ahead);
-        let believed = owner.believed_size();
-        let began = owner.data().core.lock().resizes;
-        let mut reading = Reading {
-            range,
-            fetched: Vec::new(),
-            believed,
-            began,
-            fetch: advice.fetch,
-            whole_units: u64::from(self.options.read_size) >= UNIT,
-        };
+        let (mut reading, ahead) = self.begin_reading(owner, open, range);
         // What one READ cannot bring is asked for at once, too.
         let several = count as u64 > u64::from(self.options.read_size);
-        let mut looked_ahead = advice.ahead == 0 && !several;
+        let mut looked_ahead = ahead == 0 && !several;
         loop {
             let next = {
                 let mut state = owner.data().lock();
@@ -194,7 +181,7 @@ impl DataPlane {
                     Next::Done(_) => reading.range.end,
                     Next::Wait(_) | Next::Lead(..) => reading.range.start,
                 };
-                self.read_ahead(owner, open, &reading, from, advice.ahead);
+                self.read_ahead(owner, open, &reading, from, ahead);
             }
             match next {
                 Next::Done(bytes) => {
@@ -202,11 +189,8 @@ impl DataPlane {
                     return Ok(Some(bytes));
                 }
                 Next::Lead(fetch, gap_start) => {
-                    let straight = target
-                        .filter(|_| self.may_go_straight(&reading, &fetch))
-                        .map(|target| self.straight(owner, &fetch, reading.range.clone(), target));
                     let asker = (&open.credential, interrupt);
-                    let Some(fetched) = self.fetch(owner, &fetch, asker, straight.as_ref())? else {
+                    let Some(fetched) = self.lead(owner, &fetch, asker, &reading, target)? else {
                         return Ok(None);
                     };
                     reading.whole_units &= fetched.end || fetched.until() > gap_start;
@@ -222,6 +206,43 @@ impl DataPlane {
                 }
             }
         }
+    }
+
+    /// A read of `range`, and how many bytes behind it should be under way as well.
+    fn begin_reading(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        range: Range<u64>,
+    ) -> (Reading, u64) {
+        let (window, fetch_max) = (self.window(), self.options.read_ahead);
+        let advice = open.ahead.lock().advise(range.clone(), window, fetch_max);
+        let believed = owner.believed_size();
+        let began = owner.data().core.lock().resizes;
+        let reading = Reading {
+            range,
+            fetched: Vec::new(),
+            believed,
+            began,
+            fetch: advice.fetch,
+            whole_units: u64::from(self.options.read_size) >= UNIT,
+        };
+        (reading, advice.ahead)
+    }
+
+    /// Sends a READ that nobody else has sent, and has its bytes go straight to the target where that may be.
+    fn lead(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Arc<Fetch>,
+        asker: (&Arc<Credential>, &Interrupt),
+        reading: &Reading,
+        target: Option<&Arc<dyn ReadTarget>>,
+    ) -> Result<Option<Fetched>, DataError> {
+        let straight = target
+            .filter(|_| self.may_go_straight(reading, fetch))
+            .map(|target| self.straight(owner, fetch, reading.range.clone(), target));
+        self.fetch(owner, fetch, asker, straight.as_ref())
     }
 
     /// Counts what was answered without asking for it.

@@ -160,13 +160,9 @@ impl<I: Interruption> Exchange<'_, I> {
                 size,
                 plus,
             } => {
-                let answer = reserve.data(size).and_then(|buffer| {
-                    let mut listing = Listing::new(buffer, plus);
-                    filesystem.readdir(context, node, (fh, offset), &mut listing)?;
-                    let used = listing.bytes();
-                    Ok(&buffer[..used])
-                });
-                self.data(answer);
+                let ask =
+                    |listing: &mut Listing<'_>| filesystem.readdir(context, node, (fh, offset), listing);
+                self.list(reserve.data(size), plus, ask);
             }
             Operation::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
             Operation::Releasedir { fh } => {
@@ -181,6 +177,22 @@ impl<I: Interruption> Exchange<'_, I> {
             Operation::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
             naming => self.naming(filesystem, context, node, naming),
         }
+    }
+
+    /// Has `ask` fill as much of `buffer` as is then sent.
+    fn list(
+        &self,
+        buffer: Result<&mut [u8], Errno>,
+        plus: bool,
+        ask: impl FnOnce(&mut Listing<'_>) -> Result<(), Errno>,
+    ) {
+        let answer = buffer.and_then(|buffer| {
+            let mut listing = Listing::new(buffer, plus);
+            ask(&mut listing)?;
+            let used = listing.bytes();
+            Ok(&buffer[..used])
+        });
+        self.data(answer);
     }
 
     fn stat(&self, answer: Result<Stat, Errno>) {
