@@ -1,6 +1,9 @@
-//! Opening, reading, writing and closing files.
+//! Opening and closing files; what is done with an open one is in the folder's other files.
 //!
 //! Owns close-to-open as far as it is doing: policy decides, the data half moves the bytes.
+
+mod reading;
+mod writing;
 
 use std::{
     fmt,
@@ -11,7 +14,7 @@ use std::{
 };
 
 use curt_policy::{
-    AskWhy, ObjectKind, OpenDecision, OpenIntent, OpenView, Rights,
+    AskWhy, ObjectKind, OpenDecision, OpenIntent, OpenView,
     data::{DataLabel, Pages, decide_pages, decide_written_pages},
     open::{OpenServed, decide_open},
 };
@@ -23,7 +26,7 @@ use crate::{
     asking::Beside,
     client::{Asked, Client},
     credentials::Identity,
-    data::{DataError, DataOwner, OpenData, OpenMode, Position, ReadBytes, ReadTarget},
+    data::{DataError, DataOwner, OpenData, OpenMode},
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
@@ -276,169 +279,6 @@ impl Client {
         if seen.wrapping_sub(state.copies_dropped) <= u32::MAX / 2 {
             state.copies_dropped = seen;
         }
-    }
-
-    /// Reads up to `count` bytes at `offset`; fewer only at the end of the file.
-    ///
-    /// # Errors
-    /// EBADF if it was not opened for reading; those of READ; EINTR.
-    pub fn read(
-        &self,
-        caller: &Caller,
-        file: &OpenFile,
-        offset: u64,
-        count: usize,
-    ) -> Result<ReadBytes, Errno> {
-        let asked = self.begin_read(caller, file)?;
-        let plane = &self.core.plane;
-        let result = plane.read(&file.owner, &file.data, offset, count, &asked.interrupt);
-        result.map_err(|error| self.read_error(&asked, file, error))
-    }
-
-    /// As [`Client::read`], but has `target` given the bytes, perhaps on another thread. Those of large files may go there as
-    /// they are received, and are kept nowhere else. It may return some 20 ms after the target was given them: meanwhile this
-    /// thread receives what others read and gives it to their targets.
-    ///
-    /// # Errors
-    /// As [`Client::read`]; the target may have been given the bytes of a read that ended with EINTR.
-    pub fn read_to(
-        &self,
-        caller: &Caller,
-        file: &OpenFile,
-        (offset, count): (u64, usize),
-        target: &Arc<dyn ReadTarget>,
-    ) -> Result<(), Errno> {
-        let asked = self.begin_read(caller, file)?;
-        let plane = &self.core.plane;
-        let range = (offset, count);
-        let result = plane.read_to(&file.owner, &file.data, range, &asked.interrupt, target);
-        result.map_err(|error| self.read_error(&asked, file, error))
-    }
-
-    fn begin_read(&self, caller: &Caller, file: &OpenFile) -> Result<Asked, Errno> {
-        if !(file.flags.read || file.flags.execute || file.flags.write) {
-            return Err(Errno::BADF);
-        }
-        let asked = self.asked(caller);
-        if !file.flags.direct {
-            self.refresh_for_read(&asked, &file.inode)?;
-        }
-        Ok(asked)
-    }
-
-    fn read_error(&self, asked: &Asked, file: &OpenFile, error: DataError) -> Errno {
-        if let DataError::Status(status) = error {
-            // It was asked in the opener's name.
-            let identity = Arc::clone(&file.identity);
-            let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
-            self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
-        }
-        self.data_error(&file.inode, error)
-    }
-
-    /// Cached data of a file that stays open are believed as long as its attributes are.
-    fn refresh_for_read(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let Some(data) = inode.data_if_any() else {
-            return Ok(());
-        };
-        if data.pages_since().is_none() || data.has_unsent() {
-            return Ok(());
-        }
-        let now = self.core.now();
-        let options = self.core.options();
-        if inode.facts().can_be_served(asked, now, &options) {
-            return Ok(());
-        }
-        self.revalidate(asked, inode)
-    }
-
-    /// Writes `bytes` at `offset`, or at the file's end if it was opened with `append`. Returns how many were taken; they are
-    /// on the server's disk after [`Client::flush`] or [`Client::fsync`].
-    ///
-    /// # Errors
-    /// EBADF if it was not opened for writing; a failure of an earlier write that was not told yet; EINTR; EFBIG.
-    pub fn write(&self, caller: &Caller, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
-        if !file.flags.write {
-            return Err(Errno::BADF);
-        }
-        if !file.flags.append {
-            return self.write_at(caller, file, offset, bytes);
-        }
-        let asked = self.asked(caller);
-        let size = || self.size_now(&asked, &file.inode);
-        let interrupt = &asked.interrupt;
-        let taken = self
-            .core
-            .plane
-            .write(&file.owner, &file.data, Position::End(&size), bytes, interrupt);
-        let taken = taken.map_err(|error| self.data_error(&file.inode, error))?;
-        if taken.offset != offset
-            && let Some(observer) = &self.core.observer
-        {
-            // A kernel has put its copy where it thought that the end was.
-            observer.contents_changed(file.id());
-        }
-        Ok(taken.count)
-    }
-
-    /// Writes `bytes` at `offset` whatever the file was opened with: pages that were changed through a mapping go back to
-    /// where they belong by any open file.
-    ///
-    /// # Errors
-    /// As [`Client::write`].
-    pub fn write_at(
-        &self,
-        caller: &Caller,
-        file: &OpenFile,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<usize, Errno> {
-        if !file.flags.write {
-            return Err(Errno::BADF);
-        }
-        let position = Position::At(offset);
-        let taken = self
-            .core
-            .plane
-            .write(&file.owner, &file.data, position, bytes, &caller.interrupt);
-        taken
-            .map(|taken| taken.count)
-            .map_err(|error| self.data_error(&file.inode, error))
-    }
-
-    /// The server's size of the file, asked for now.
-    fn size_now(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<u64, DataError> {
-        let wire = &self.core.wire;
-        let answer = crate::plan::v3::getattr(wire, asked.asker(), inode.handle())?;
-        let attributes = answer.outcome.map_err(DataError::Status)?;
-        let _ = inode.absorb(&attributes, self.core.moment(answer.sent_at));
-        Ok(inode
-            .facts()
-            .state
-            .facts()
-            .map_or(attributes.size, |known| known.size))
-    }
-
-    /// close(2) by one of those who share the open file: has its bytes on the server's disk, or says why not.
-    ///
-    /// # Errors
-    /// A failure of a write that this open file was not told of; EINTR (the bytes are still written behind).
-    pub fn flush(&self, caller: &Caller, file: &OpenFile) -> Result<(), Errno> {
-        if !file.flags.write {
-            return Ok(());
-        }
-        let result = self.core.plane.flush(&file.owner, &file.data, &caller.interrupt);
-        result.map_err(|error| self.data_error(&file.inode, error))
-    }
-
-    /// fsync(2) and fdatasync(2): has all bytes written so far on the server's disk, or says why not. `datasync` changes
-    /// nothing: NFSv3 keeps a file's size and times with its data.
-    ///
-    /// # Errors
-    /// As [`Client::flush`].
-    pub fn fsync(&self, caller: &Caller, file: &OpenFile, datasync: bool) -> Result<(), Errno> {
-        let _ = datasync;
-        self.flush(caller, file)
     }
 
     /// The open file is not used any more. What it wrote and nobody flushed is written behind; a file that was removed

@@ -1,0 +1,90 @@
+//! Reading an open file: whether what is cached may be served, and in whose name it is asked for.
+
+use std::sync::Arc;
+
+use curt_policy::Rights;
+use rustix::io::Errno;
+
+use super::OpenFile;
+use crate::{
+    client::{Asked, Client},
+    data::{DataError, ReadBytes, ReadTarget},
+    identity::Caller,
+    inode::Inode,
+};
+
+impl Client {
+    /// Reads up to `count` bytes at `offset`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// EBADF if it was not opened for reading; those of READ; EINTR.
+    pub fn read(
+        &self,
+        caller: &Caller,
+        file: &OpenFile,
+        offset: u64,
+        count: usize,
+    ) -> Result<ReadBytes, Errno> {
+        let asked = self.begin_read(caller, file)?;
+        let plane = &self.core.plane;
+        let result = plane.read(&file.owner, &file.data, offset, count, &asked.interrupt);
+        result.map_err(|error| self.read_error(&asked, file, error))
+    }
+
+    /// As [`Client::read`], but has `target` given the bytes, perhaps on another thread. Those of large files may go there as
+    /// they are received, and are kept nowhere else. It may return some 20 ms after the target was given them: meanwhile this
+    /// thread receives what others read and gives it to their targets.
+    ///
+    /// # Errors
+    /// As [`Client::read`]; the target may have been given the bytes of a read that ended with EINTR.
+    pub fn read_to(
+        &self,
+        caller: &Caller,
+        file: &OpenFile,
+        (offset, count): (u64, usize),
+        target: &Arc<dyn ReadTarget>,
+    ) -> Result<(), Errno> {
+        let asked = self.begin_read(caller, file)?;
+        let plane = &self.core.plane;
+        let range = (offset, count);
+        let result = plane.read_to(&file.owner, &file.data, range, &asked.interrupt, target);
+        result.map_err(|error| self.read_error(&asked, file, error))
+    }
+
+    fn begin_read(&self, caller: &Caller, file: &OpenFile) -> Result<Asked, Errno> {
+        if !(file.flags.read || file.flags.execute || file.flags.write) {
+            return Err(Errno::BADF);
+        }
+        let asked = self.asked(caller);
+        if !file.flags.direct {
+            self.refresh_for_read(&asked, &file.inode)?;
+        }
+        Ok(asked)
+    }
+
+    fn read_error(&self, asked: &Asked, file: &OpenFile, error: DataError) -> Errno {
+        if let DataError::Status(status) = error {
+            // It was asked in the opener's name.
+            let identity = Arc::clone(&file.identity);
+            let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
+            self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
+        }
+        self.data_error(&file.inode, error)
+    }
+
+    /// Cached data of a file that stays open are believed as long as its attributes are.
+    fn refresh_for_read(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let Some(data) = inode.data_if_any() else {
+            return Ok(());
+        };
+        if data.pages_since().is_none() || data.has_unsent() {
+            return Ok(());
+        }
+        let now = self.core.now();
+        let options = self.core.options();
+        if inode.facts().can_be_served(asked, now, &options) {
+            return Ok(());
+        }
+        self.revalidate(asked, inode)
+    }
+}
