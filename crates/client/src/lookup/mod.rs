@@ -1,14 +1,15 @@
 //! From a name to what it leads to.
 //!
-//! Owns LOOKUP: when it is sent, and what its reply teaches. Policy decides, the DentryCache keeps.
+//! Owns when LOOKUP is sent (`asking` sends it). Policy decides, the DentryCache keeps.
+
+mod asking;
 
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    AccessDecision, Moment, NameDecision, NameIntent, NameLabel, NameView, Rights, Ticket, kernel,
-    names::{self, Entry as Known, Found as Said, Learned, LookupWhy, Wanted, decide_lookup},
+    AccessDecision, NameDecision, NameIntent, NameLabel, NameView, Rights, kernel,
+    names::{Entry as Known, LookupWhy, Wanted, decide_lookup},
 };
-use curt_proto::nfs3::Status;
 use curt_trace::{Cause, ClientCounter, scope};
 use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
@@ -21,7 +22,6 @@ use crate::{
     inode::Inode,
     listing::Filled,
     names::Kept,
-    plan::v3,
 };
 
 /// What a name leads to, and how that was learned if it was kept.
@@ -339,120 +339,4 @@ impl Client {
             (Some(true), LookupWhy::Unknown) => ClientCounter::NegMiss,
         });
     }
-
-    /// Sends LOOKUP. With `softreval`, what was kept of the name does if the server is silent, unless the directory is known
-    /// to have changed since.
-    fn ask_known_name(
-        &self,
-        asked: &Asked,
-        directory: &Arc<Inode>,
-        name: &[u8],
-        (reason, former): (LookupWhy, Option<Kept>),
-    ) -> Result<Resolved, Errno> {
-        let usable = match reason {
-            LookupWhy::DirectoryChanged => None,
-            LookupWhy::Unknown | LookupWhy::TooOld | LookupWhy::Racy => former.clone(),
-        };
-        let Some(usable) = usable.filter(|_| self.patience.is_some()) else {
-            return self.ask_name(asked, directory, name, former);
-        };
-        if !asked.is_content.get()
-            && let Some(resolved) = self.patiently(asked, |asked| {
-                self.ask_name(asked, directory, name, former.clone())
-            })?
-        {
-            return Ok(resolved);
-        }
-        match self.access_decision(asked, directory, Rights::LOOKUP, false) {
-            AccessDecision::Allow => Ok(match usable.child {
-                Some(child) => Resolved::Object(child, None),
-                None => Resolved::Missing(None),
-            }),
-            AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-                self.ask_name(asked, directory, name, former)
-            }
-        }
-    }
-
-    /// Sends LOOKUP. `former` is what was kept of the name.
-    pub(crate) fn ask_name(
-        &self,
-        asked: &Asked,
-        directory: &Arc<Inode>,
-        name: &[u8],
-        former: Option<Kept>,
-    ) -> Result<Resolved, Errno> {
-        let ticket = directory.facts().state.ticket();
-        let answer =
-            v3::lookup(&self.core.wire, asked.asker(), directory.handle(), name).map_err(errno::of_call)?;
-        let sent_at = self.core.moment(answer.sent_at);
-        let adopted = answer
-            .about
-            .as_ref()
-            .is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
-        let learning = Learning {
-            directory,
-            name,
-            ticket,
-            adopted,
-            sent_at,
-        };
-        match answer.outcome {
-            Ok(found) => {
-                directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
-                let inode = self.core.registry.inode(&self.core, &found.handle);
-                inode.found();
-                match &found.attributes {
-                    Some(attributes) => {
-                        let _ = inode.absorb(attributes, sent_at);
-                    }
-                    None => self.ask_attributes(asked, &inode)?,
-                }
-                let label = self.learn(&learning, Some(&inode));
-                self.note_use(&inode);
-                self.note_false_negative(directory, former.as_ref(), label);
-                Ok(Resolved::Object(inode, label))
-            }
-            Err(Status::Noent) => {
-                directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
-                self.count(ClientCounter::NegMiss);
-                Ok(Resolved::Missing(self.learn(&learning, None)))
-            }
-            Err(status) => {
-                self.note_refusal(asked, directory, status, Rights::LOOKUP, sent_at);
-                Err(self.refused(directory, status))
-            }
-        }
-    }
-
-    /// Keeps what a LOOKUP said, if it may be kept.
-    fn learn(&self, learning: &Learning<'_>, child: Option<&Arc<Inode>>) -> Option<NameLabel> {
-        let Learning {
-            directory,
-            name,
-            ticket,
-            adopted,
-            sent_at,
-        } = *learning;
-        let said = if child.is_some() {
-            Said::Object
-        } else {
-            Said::Nothing
-        };
-        let learned = names::learn(said, ticket, &directory.facts().state, adopted, sent_at);
-        if child.is_none() && learned == Learned::Drop {
-            self.count(ClientCounter::NegRejectRace);
-        }
-        self.keep_learned(directory, name, child, learned)
-    }
-}
-
-/// What a LOOKUP's reply is judged by.
-#[derive(Clone, Copy)]
-struct Learning<'a> {
-    directory: &'a Arc<Inode>,
-    name: &'a [u8],
-    ticket: Ticket,
-    adopted: bool,
-    sent_at: Moment,
 }
