@@ -11,6 +11,7 @@ mod kinds;
 mod marks;
 mod owner;
 mod registry;
+mod rights;
 pub(crate) mod telling;
 pub(crate) mod words;
 
@@ -23,9 +24,7 @@ use std::{
 };
 
 use curt_policy::{
-    Absorbed, AccessEntry, AttributeState, CacheOptions, Credential, Epoch, Facts, Freshness, Moment,
-    Mutation, ObjectKind, Report, Rights, access,
-    access::AccessView,
+    Absorbed, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, Mutation, ObjectKind, Report,
     attributes::{across_restart, decide_getattr},
     kernel::takes_names_back,
 };
@@ -42,7 +41,6 @@ pub(crate) use registry::InodeRegistry;
 use crate::{
     client::Asked,
     core::Core,
-    credentials::Identity,
     data::FileData,
     identity::InodeId,
     plan::{Attributes, Wcc},
@@ -312,89 +310,6 @@ impl Inode {
         self.tell_invalid(&facts, "attributes", "something changed them");
         facts.state.doubt(now);
     }
-
-    /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that another one fetched.
-    pub(crate) fn access_view(
-        &self,
-        facts: &InodeFacts,
-        identity: &Identity,
-        is_foreign: bool,
-        now: Moment,
-    ) -> AccessView {
-        let bits = match facts.state.facts() {
-            Some(known) if !self.bits_are_disputed() && identity.can_be_judged_by_bits() => {
-                access::local_verdict(&known, credential(identity))
-            }
-            Some(_) | None => None,
-        };
-        let entry = facts.answers.find(identity.number);
-        let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
-        AccessView {
-            local: bits,
-            entry,
-            foreign_data: is_foreign,
-        }
-    }
-
-    /// Takes what ACCESS said to `identity`, the reply's attributes having been absorbed.
-    pub(crate) fn absorb_answer(&self, identity: &Identity, asked: Rights, granted: Rights, sent_at: Moment) {
-        let mut facts = self.facts.lock();
-        let bits = facts
-            .state
-            .facts()
-            .and_then(|known| access::local_verdict(&known, credential(identity)));
-        let lesson = bits.filter(|_| identity.can_be_judged_by_bits());
-        let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
-        match lesson {
-            Some(access::Lesson::ServerGrantsMore) => self.dispute_bits(),
-            Some(access::Lesson::ServerGrantsLess) => {
-                self.dispute_bits();
-                if identity.dispute() {
-                    let (uid, gid) = (identity.uid, identity.gid);
-                    tracing::info!(
-                        uid,
-                        gid,
-                        "the server grants less than mode bits do: it is asked for this user from now on"
-                    );
-                }
-            }
-            Some(access::Lesson::Agree) | None => {}
-        }
-        let rights = facts.state.rights();
-        let former = facts.answers.find(identity.number);
-        self.keep_answer(
-            &mut facts,
-            identity,
-            AccessEntry::absorb(former, asked, granted, rights, sent_at),
-        );
-    }
-
-    /// A request of `identity` succeeded that takes these rights.
-    pub(crate) fn prove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
-        let mut facts = self.facts.lock();
-        let former = facts.answers.find(identity.number);
-        let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
-        self.keep_answer(&mut facts, identity, entry);
-    }
-
-    /// The server refused `identity` what a former answer or the mode bits allowed.
-    pub(crate) fn disprove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
-        let mut facts = self.facts.lock();
-        self.tell_invalid(&facts, "access", "the server refused what it allows");
-        facts.state.dispute_rights();
-        let epoch = facts.state.rights();
-        self.keep_answer(
-            &mut facts,
-            identity,
-            AccessEntry::absorb(None, rights, Rights::NONE, epoch, sent_at),
-        );
-    }
-
-    fn keep_answer(&self, facts: &mut InodeFacts, identity: &Identity, entry: AccessEntry) {
-        if facts.answers.keep(identity.number, entry) {
-            self.core.count(ClientCounter::AccessEvict);
-        }
-    }
 }
 
 impl InodeFacts {
@@ -441,14 +356,6 @@ impl InodeFacts {
     /// The contents' epoch, if what is known fits together.
     pub(crate) fn contents(&self) -> Option<Epoch> {
         self.state.contents()
-    }
-}
-
-fn credential(identity: &Identity) -> Credential<'_> {
-    Credential {
-        uid: identity.uid,
-        gid: identity.gid,
-        groups: &identity.groups,
     }
 }
 
