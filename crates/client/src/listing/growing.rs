@@ -8,7 +8,8 @@ use curt_policy::{AttributeState, Epoch, NameLabel, Ticket, complete::Pass};
 
 use super::{
     ahead::Ahead,
-    sequence::{Sequence, ServerPlace, State},
+    places::State,
+    sequence::{Sequence, ServerPlace},
 };
 
 /// Who asks for what follows the last names.

@@ -9,8 +9,10 @@
 //! - What listings take of memory is bounded for the mount; what was not used for longest goes.
 //! - No lock is held across a request.
 //!
-//! `asking` and `fetch` send, `filling` and `refreshing` ask for the names of a directory because one is wanted, `ahead` is waiting for what was sent, `reading` tells, `patch` enters changes of our own.
+//! `asking` and `fetch` send, `filling` and `refreshing` ask for the names of a directory because one is wanted, `absence` answers for those that it does not have,
+//! `ahead` is waiting for what was sent, `reading` tells, `patch` enters changes of our own.
 
+mod absence;
 mod ahead;
 mod asking;
 mod beside;
@@ -22,6 +24,7 @@ mod growing;
 mod memory;
 mod pass;
 mod patch;
+mod places;
 mod priming;
 mod reading;
 mod refreshing;

@@ -15,7 +15,8 @@ use hashbrown::HashTable;
 use super::{
     chunk::{ChunkBuilder, ListedEntry},
     growing::Gap,
-    sequence::{Position, Sequence, ServerPlace, State},
+    places::State,
+    sequence::{Position, Sequence, ServerPlace},
 };
 use crate::plan::Kind;
 

@@ -15,17 +15,15 @@ use std::{
     },
 };
 
-use curt_policy::{NameLabel, complete::Pass};
+use curt_policy::NameLabel;
 use curt_proto::nfs3::CookieVerifier;
 use curt_trace::{events::Event, probe};
-use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use super::{
-    ahead::Ahead,
     chunk::{Chunk, ChunkBuilder},
-    growing::Learned,
-    memory::{Charge, ListingMemory},
+    memory::ListingMemory,
+    places::{Place, State, cookie_at},
 };
 
 /// Where the next name is: in which chunk, and which of its names.
@@ -62,45 +60,6 @@ pub(super) enum Step {
     },
     /// The directory ends.
     End,
-}
-
-#[derive(Debug)]
-pub(super) struct Place {
-    /// How many names come before.
-    pub(super) first: u32,
-    pub(super) count: u32,
-    after: ServerPlace,
-    pub(super) chunk: Option<Arc<Chunk>>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) places: Vec<Place>,
-    pub(super) count: u32,
-    cookies: HashTable<u32>,
-    /// Made when first needed.
-    pub(super) names: Option<HashTable<u32>>,
-    /// Where the server goes on behind the last place.
-    pub(super) end: ServerPlace,
-    pub(super) is_complete: bool,
-    pub(super) is_broken: bool,
-    pub(super) is_evicted: bool,
-    pub(super) learned: Option<Learned>,
-    /// When it was last used to say that a name is missing, which all of its names are needed for.
-    pub(super) answered_at: u64,
-    /// What the replies prove of all the names together.
-    pub(super) pass: Option<Pass>,
-    /// A request for what follows.
-    pub(super) ahead: Option<Arc<Ahead>>,
-    /// What was asked for ahead did not come: it is asked for again when it is wanted.
-    pub(super) is_ahead_futile: bool,
-    /// In how many bytes the last names came.
-    pub(super) size: u32,
-    /// The largest cookie that the server gave.
-    pub(super) cookie_max: u64,
-    /// Names of our own making at its end, which no server can tell again: nothing is evicted.
-    pub(super) own: usize,
-    pub(super) pin: Option<Charge>,
 }
 
 /// A directory's names in order.
@@ -420,44 +379,6 @@ impl Sequence {
     pub(super) fn memory(&self) -> &Arc<ListingMemory> {
         &self.memory
     }
-}
-
-impl Place {
-    /// What the server was asked for its names with.
-    pub(super) fn after(&self) -> ServerPlace {
-        self.after
-    }
-}
-
-impl State {
-    /// The verifier of the cookies of this place.
-    pub(super) fn verifier_behind(&self, place: usize) -> CookieVerifier {
-        let next = self.places.get(place + 1);
-        next.map_or(self.end, |next| next.after).verifier
-    }
-
-    pub(super) fn cookie(&self, ordinal: u32) -> Option<u64> {
-        cookie_at(&self.places, ordinal)
-    }
-
-    /// Which chunk, and which of its names.
-    pub(super) fn position(&self, ordinal: u32) -> Option<Position> {
-        position_of(&self.places, ordinal)
-    }
-}
-
-fn position_of(places: &[Place], ordinal: u32) -> Option<Position> {
-    let place = places.partition_point(|place| place.first + place.count <= ordinal);
-    let name = ordinal - places.get(place)?.first;
-    Some(Position {
-        place,
-        name: name as usize,
-    })
-}
-
-fn cookie_at(places: &[Place], ordinal: u32) -> Option<u64> {
-    let position = position_of(places, ordinal)?;
-    places[position.place].chunk.as_ref()?.cookie(position.name)
 }
 
 impl fmt::Debug for Sequence {

@@ -1,0 +1,108 @@
+//! What a directory says of names that it does not have, once all of its names are known.
+//!
+//! When it is complete is policy's to decide ([`curt_policy::complete`]); here it is asked, and held against what LOOKUPs find.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    NameLabel, complete,
+    fill::Mount,
+    names::{Learned as Said, LookupWhy},
+};
+use curt_trace::{ClientCounter, events::Event, probe};
+
+use super::{filling::Filled, sequence::Sequence};
+use crate::{client::Client, inode::Inode, lookup::Resolved, names::Kept};
+
+impl Client {
+    /// Counts a directory that is complete by now.
+    pub(super) fn note_completeness(&self, directory: &Inode, sequence: &Arc<Sequence>) -> bool {
+        let mut facts = directory.facts();
+        let listing = facts.kept.directory().settled_listing(b"");
+        let is_kept = listing.is_some_and(|listing| Arc::ptr_eq(listing, sequence));
+        drop(facts);
+        let is_complete = is_kept && sequence.complete_label().is_some();
+        // Otherwise it is known, and answers for nothing.
+        if is_complete && self.core.options().fills() {
+            self.count(ClientCounter::DirFillComplete);
+            probe!(NfsDirComplete {
+                dir: directory.fileid_for(Event::NfsDirComplete),
+                entries: sequence.count()
+            });
+        }
+        is_complete
+    }
+
+    /// A name that `directory` does not have, all of whose names are known.
+    pub(crate) fn absence(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
+        if !self.core.options().fills() || self.path_limits.case_insensitive {
+            return None;
+        }
+        if complete::may_be_hidden(name) {
+            return None;
+        }
+        let listing = directory.facts().kept.listing_of_all(name).cloned()?;
+        // Finding a name the first time takes a while in a large directory: not while others want the facts.
+        listing.lacks(name)?;
+        // Once more, with no change of ours being entered meanwhile: one that replaces a name takes it out first.
+        let facts = directory.facts();
+        let listing = facts.kept.listing_of_all(name)?;
+        let label = listing.lacks(name)?;
+        Some(Kept { child: None, label })
+    }
+
+    /// `name` was answered to be missing since a complete directory does not have it. From now on it is a missing name like others.
+    /// `filled`: what became of it before.
+    pub(crate) fn note_absence(&self, directory: &Arc<Inode>, name: &[u8], label: NameLabel, filled: Filled) {
+        let _ = self.keep_learned(directory, name, None, Said::Negative(label));
+        // A change of ours may have made the name since it was looked for, and what that kept be replaced by this.
+        let still = self.absence(directory, name).map(|absence| absence.label);
+        if still != Some(label) {
+            let former = self.forget_name(directory, name);
+            drop(former);
+        }
+        if filled != Filled::InItsPlace {
+            self.note_spared(directory);
+        }
+        self.count(ClientCounter::DirFillMissing);
+    }
+
+    /// `name` was looked up. If it is missing, and that is not kept, it does not count; if it is there although the directory was believed to be complete without it, the directory does
+    /// not list all its names, or its clock is too coarse to tell.
+    pub(crate) fn compare_with_listing(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        why: LookupWhy,
+        resolved: &Resolved,
+    ) {
+        let label = match resolved {
+            Resolved::Object(_, Some(label)) => label,
+            Resolved::Object(_, None) => return,
+            Resolved::Missing(_) => {
+                if !self.core.options().keeps_missing_names() {
+                    directory.facts().kept.directory().fill.missed_for_nothing();
+                    self.core.learn_fill(Mount::missed_for_nothing);
+                }
+                return;
+            }
+        };
+        let is_denied = self
+            .absence(directory, name)
+            .is_some_and(|absence| absence.label.epoch == label.epoch);
+        if !is_denied {
+            return;
+        }
+        self.count(ClientCounter::NegFalse);
+        let former = {
+            let mut facts = directory.facts();
+            let kept = facts.kept.directory();
+            kept.hides_names = why != LookupWhy::Racy;
+            kept.drop_listing("it has names that it does not list")
+        };
+        drop(former);
+        if why == LookupWhy::Racy {
+            self.core.proven_coarse(directory.fsid().unwrap_or(0));
+        }
+    }
+}
