@@ -1,6 +1,8 @@
 //! What is written is read again, and nothing else is believed.
 
+use super::head::HEAD_MAX;
 use super::*;
+use crate::events::Event;
 
 fn origin() -> Origin {
     Origin {

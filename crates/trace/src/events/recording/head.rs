@@ -1,0 +1,131 @@
+//! What a recording says of itself before its first event: who was recorded, and what its events and their fields are.
+
+use std::io::{self, Read};
+
+use serde::{Deserialize, Serialize};
+
+use super::{RecordingError, read_word};
+use crate::events::{
+    event::{Event, Span},
+    fields::Kind,
+};
+
+/// The longest description, in bytes.
+pub(super) const HEAD_MAX: u64 = 1 << 20;
+
+/// Of which process the events are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Version of Curt.
+    pub curt: String,
+    /// The process.
+    pub pid: u32,
+    /// What it is: `mount` or `serve`.
+    pub program: String,
+    /// What it does: `server:/path on /directory`, or what is exported.
+    pub subject: String,
+    /// Added to a time it gives the time of day: nanoseconds since 1970.
+    pub time_of_day_offset: u64,
+}
+
+/// A field, in a description.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldShape {
+    /// Its name.
+    pub name: String,
+    /// The name of its kind. One that this version does not know is a number.
+    pub kind: String,
+}
+
+/// An event, in a description.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Its name.
+    pub name: String,
+    /// What it is in time: `instant`, `enter`, `exit`, `begin` or `end`.
+    pub span: String,
+    /// Its fields.
+    pub fields: Vec<FieldShape>,
+}
+
+/// What stands at the beginning of a recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Of which process.
+    pub origin: Origin,
+    /// The events by their numbers.
+    pub events: Vec<Shape>,
+}
+
+impl Shape {
+    /// An event of this version.
+    #[must_use]
+    pub fn of(event: Event) -> Self {
+        let row = event.description();
+        let span = match row.span {
+            Span::Instant => "instant",
+            Span::Enter => "enter",
+            Span::Exit => "exit",
+            Span::Begin => "begin",
+            Span::End => "end",
+        };
+        let fields = row.fields.iter().map(|field| FieldShape {
+            name: field.name.to_owned(),
+            kind: field.kind.name().to_owned(),
+        });
+        Self {
+            name: row.name.to_owned(),
+            span: span.to_owned(),
+            fields: fields.collect(),
+        }
+    }
+}
+
+impl FieldShape {
+    /// Its kind; a number if it is not known.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        let known = Kind::ALL.into_iter().find(|kind| kind.name() == self.kind);
+        known.unwrap_or(Kind::Number)
+    }
+}
+
+impl Head {
+    /// The events of this version, of that process.
+    #[must_use]
+    pub fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            events: Event::ALL.iter().map(|event| Shape::of(*event)).collect(),
+        }
+    }
+
+    /// As JSON, filled up to whole words, behind its length.
+    pub(in crate::events) fn words(&self) -> io::Result<Vec<u64>> {
+        let text = serde_json::to_vec(self)?;
+        let mut words = vec![text.len() as u64];
+        words.extend(text.chunks(8).map(|bytes| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        }));
+        Ok(words)
+    }
+
+    pub(in crate::events) fn read(mut source: impl Read) -> Result<Self, RecordingError> {
+        let length = read_word(&mut source)?.ok_or(RecordingError::CutOff)?;
+        if length > HEAD_MAX {
+            return Err(RecordingError::Head(format!(
+                "of {length} bytes; {HEAD_MAX} are the limit"
+            )));
+        }
+        let mut text = Vec::new();
+        source.by_ref().take(length).read_to_end(&mut text)?;
+        if (text.len() as u64) < length {
+            return Err(RecordingError::CutOff);
+        }
+        let filling = length.next_multiple_of(8) - length;
+        io::copy(&mut source.take(filling), &mut io::sink())?;
+        serde_json::from_slice(&text).map_err(|error| RecordingError::Head(error.to_string()))
+    }
+}
