@@ -7,9 +7,10 @@ use anyhow::{Context, Result};
 use curt_bench::report::{self, Column, chart};
 use curt_bench::workload::Workload;
 
-use crate::bench::without_mount;
 use crate::bench::workload::{Run, title, tree_directory};
 use crate::bench::world::{Mounted, World};
+use crate::bench::{check_picture, without_mount};
+use crate::errors;
 
 /// What is compared.
 const OPTIONS: [&str; 4] = ["", "noaccesscheck", "noaccesscheck,sloppycto=3", "nonegnamecache"];
@@ -24,7 +25,7 @@ pub(crate) struct DemoArguments {
     /// Where the bar chart is written
     #[arg(long, value_name = "FILE", default_value = "curt-demo.svg")]
     svg: PathBuf,
-    /// Where the files of the workload are kept; default: the cache directory
+    /// Where the files of the workload are kept [default: ~/.cache/curt/page-tree]
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
 }
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("curt demo: {error:#}");
+            eprintln!("curt demo: {}", errors::line(&error));
             ExitCode::FAILURE
         }
     }
@@ -46,6 +47,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
 
 /// Returns how many results were wrong.
 fn demo(arguments: &DemoArguments) -> Result<u64> {
+    check_picture(&arguments.svg)?;
     let workload = Workload::Page;
     let tree = tree_directory(workload, arguments.tree.as_deref(), JOBS)?;
     let mut world = World::serving(&tree, None)?;

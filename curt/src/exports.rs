@@ -13,6 +13,7 @@ use curt_server::{
 };
 use serde_json::{Value, json};
 
+use crate::errors;
 use crate::serve::Standing;
 
 /// Show what exports(5) files export, or what a given client would get of it and by which line
@@ -56,11 +57,11 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
                 show_client((&parsed, &standing), &addresses, arguments.json)
             }
             (Err(error), _) => {
-                eprintln!("curt exports: {client}: {error}");
+                eprintln!("curt exports: {client} is no address, and no name of a client: {error}");
                 return ExitCode::FAILURE;
             }
             (_, Err(error)) => {
-                eprintln!("curt exports: {error:#}");
+                eprintln!("curt exports: {}", errors::line(&error));
                 return ExitCode::FAILURE;
             }
         },

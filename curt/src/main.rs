@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod errors;
 mod explain;
 mod exports;
 mod journal;
@@ -20,7 +21,11 @@ use clap::{Parser, Subcommand};
 
 /// NFS that says less: an NFS client and server in user space.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, after_help = "Start with: curt demo")]
+#[command(
+    version,
+    arg_required_else_help = true,
+    after_help = "Start with: curt demo\n\nExit status: what each command's own help ends with; wrong arguments are 2 everywhere but in 'curt mount', where mount(8) wants 1."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

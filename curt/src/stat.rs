@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use curt_mount::control::mountstats::write_whole;
 
+use crate::errors;
 use crate::serve::control::Which;
 
 pub(crate) use nfsstat::requests;
@@ -88,7 +89,7 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("curt stat: {error:#}");
+            eprintln!("curt stat: {}", errors::line(&error));
             ExitCode::FAILURE
         }
     }

@@ -13,7 +13,7 @@ use curt_bench::report::comparison;
 #[derive(Debug, Args)]
 pub(super) struct DocumentsArguments {
     /// How long a request takes there and back, in milliseconds; several may be given, as 0.1,1,10
-    #[arg(long, value_delimiter = ',', default_value = "0.2")]
+    #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0.2")]
     rtt: Vec<f64>,
 }
 

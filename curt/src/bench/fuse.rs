@@ -16,10 +16,10 @@ use super::world::{World, free_port};
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuseArguments {
     /// Rounds, each of both sides
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = super::at_least_one())]
     rounds: usize,
     /// Calls of one side in a round
-    #[arg(long, default_value_t = 4000)]
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = super::at_least_one())]
     calls: usize,
     /// Print JSON
     #[arg(long)]

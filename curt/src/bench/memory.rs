@@ -16,12 +16,12 @@ const PER_DIRECTORY: usize = 1000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct MemoryArguments {
     /// How many names
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = super::at_least_one())]
     names: usize,
-    /// Mount options
-    #[arg(long, default_value = "")]
+    /// Mount options [default: none]
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
-    /// Where the server keeps the files; default: a temporary directory
+    /// Where the server keeps the files [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Print JSON

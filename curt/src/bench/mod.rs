@@ -20,19 +20,25 @@ pub(crate) mod without_mount;
 pub(crate) mod workload;
 pub(crate) mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Subcommand;
+use clap::{Subcommand, builder::RangedU64ValueParser};
 use curt_bench::workload::Workload;
+use rustix::fs::Access;
 use serde_json::json;
 
 use self::times::{Compared, Machine};
 
+use crate::errors;
+
 /// What `curt bench` takes.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status of each: 0; 1 if a result was wrong, a bound was not kept, or it could not be measured; 2 for wrong arguments."
+)]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
     bench: Bench,
@@ -62,7 +68,12 @@ enum Bench {
     Trace(trace::TraceArguments),
     /// Make the directory of `curt bench list` on this machine
     #[command(hide = true)]
-    ListTree { directory: PathBuf, count: u64 },
+    ListTree {
+        /// Where to make it
+        directory: PathBuf,
+        /// Names in it
+        count: u64,
+    },
     /// Perform a workload below a directory and say so in JSON, as the process that is measured
     #[command(hide = true)]
     Perform {
@@ -86,13 +97,18 @@ enum Bench {
     Floor { directory: PathBuf, port: u16 },
 }
 
+/// A number of what has to be there at least once.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
 /// Runs `curt bench`.
 pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     match bench(&arguments.bench) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("curt bench: {error:#}");
+            eprintln!("curt bench: {}", errors::line(&error));
             ExitCode::FAILURE
         }
     }
@@ -133,6 +149,16 @@ fn bench(bench: &Bench) -> Result<bool> {
             Ok(true)
         }
     }
+}
+
+/// Whether a picture could be written there, asked before what takes its time to be drawn.
+pub(crate) fn check_picture(file: &Path) -> Result<()> {
+    let directory = match file.parent() {
+        Some(parent) if parent != "" => parent,
+        Some(_) | None => Path::new("."),
+    };
+    rustix::fs::access(directory, Access::WRITE_OK)
+        .with_context(|| format!("--svg {}: {}", file.display(), directory.display()))
 }
 
 /// Prints comparisons, and on which machine they were made.

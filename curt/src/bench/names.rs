@@ -26,10 +26,10 @@ const PER_DIRECTORY: usize = 1000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamesArguments {
     /// How many names of each kind
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = super::at_least_one())]
     names: usize,
     /// For how long each kind is asked
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     seconds: f64,
     /// Print JSON
     #[arg(long)]

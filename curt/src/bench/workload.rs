@@ -34,10 +34,10 @@ const SETTLE: Duration = Duration::from_secs(3);
 )]
 pub(crate) struct WorkloadArguments {
     /// The version of NFS
-    #[arg(long, default_value = "3")]
+    #[arg(long, value_name = "VERSION", default_value = "3")]
     vers: String,
-    /// Mount options, such as noaccesscheck,sloppycto=3
-    #[arg(long, default_value = "")]
+    /// Mount options, such as noaccesscheck,sloppycto=3 [default: none]
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
     /// Use this server instead of starting one; the tree has to be at HOST:/PATH
     #[arg(long, value_name = "HOST:/PATH")]
@@ -51,19 +51,19 @@ pub(crate) struct WorkloadArguments {
     /// Trust that the tree is there; else it is looked at first, through a mount of its own
     #[arg(long, requires = "server", conflicts_with = "make_tree")]
     no_check: bool,
-    /// The port of the own server; default: a free one
-    #[arg(long, conflicts_with = "server")]
+    /// The port of the own server [default: a free one]
+    #[arg(long, value_name = "PORT", conflicts_with = "server")]
     port: Option<u16>,
-    /// Where the tree for the own server is kept; default: the cache directory
+    /// Where the tree for the own server is kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     tree: Option<PathBuf>,
     /// Afterwards also compare every byte of every file through the mount
     #[arg(long)]
     compare: bool,
     /// Threads that make or compare the tree
-    #[arg(long, default_value_t = JOBS)]
+    #[arg(long, value_name = "N", default_value_t = JOBS, value_parser = super::at_least_one())]
     jobs: usize,
-    /// Seconds between two pages; default: 1 for page
+    /// Seconds between two pages [default: 1 for page, 0 for build]
     #[arg(long, value_name = "SECONDS")]
     pause: Option<f64>,
     /// Print JSON on standard output

@@ -18,17 +18,19 @@ use serde_json::json;
 
 use command::{Left, NOT_EXPLAINED, Outcome, Wait};
 
+use crate::errors;
+
 /// What `curt explain` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It is printed on standard error when the command has ended and what it began is done; standard output is the command's. Processes that it leaves\n\
+    after_help = "It is printed on standard error when the command has ended and what it began is done; standard output is the command's. Processes that it leaves \
                   behind belong to it until then.\n\
                   Every cause and rule: --list; what these numbers promise: docs/explain.md\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
                   \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…],\n\
                   \"unfinished\"}]}\n\
                   Linux's column is that of a client that had mounted when the command began, and knew nothing.\n\
-                  Exit status: the command's; 128 and the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot\n\
+                  Exit status: the command's; 128 and the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot \
                   be run, 127 if it is not found.\n\
                   Examples:\n  curt explain ls -l /mnt\n  curt explain --expand open-check make\n  curt explain -o nocto,actimeo=600 curt bench page --at /mnt"
 )]
@@ -90,7 +92,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
     match explain(arguments) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("curt explain: {error:#}");
+            eprintln!("curt explain: {}", errors::line(&error));
             ExitCode::from(NOT_EXPLAINED)
         }
     }

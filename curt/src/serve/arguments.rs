@@ -129,12 +129,13 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "LEVEL", default_value_t = RingLevel::default())]
     pub(super) ring: RingLevel,
 
-    #[command(flatten)]
-    pub(super) limits: LimitArguments,
-
     /// What to tell on standard error: error, warn, info, debug, trace, or a filter as RUST_LOG, which has precedence
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(super) log_level: String,
+
+    // Last, for the heading of these would be that of what follows, too.
+    #[command(flatten)]
+    pub(super) limits: LimitArguments,
 }
 
 impl ServeArguments {

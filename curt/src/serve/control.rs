@@ -267,6 +267,8 @@ pub(crate) fn find(which: &Which) -> Result<(PathBuf, ServerReport)> {
         }
         Which::Any | Which::Process(_) => None,
     };
+    let all: Vec<_> = servers.iter().map(|(_, report)| report.pid.to_string()).collect();
+    let all = all.join(", ");
     servers.retain(|(_, report)| match which {
         Which::Any => true,
         Which::Process(pid) => report.pid == *pid,
@@ -274,12 +276,9 @@ pub(crate) fn find(which: &Which) -> Result<(PathBuf, ServerReport)> {
     });
     match (servers.pop(), servers.as_slice()) {
         (Some(server), []) => Ok(server),
-        (None, _) => bail!("no such server of this user runs here"),
-        (Some(last), others) => {
-            let all = others.iter().chain([&last]);
-            let all: Vec<_> = all.map(|(_, report)| report.pid.to_string()).collect();
-            bail!("say which server, by its process id: {}", all.join(", "))
-        }
+        (None, _) if all.is_empty() => bail!("no server of this user runs here"),
+        (None, _) => bail!("no such server of this user runs here; by their process ids these do: {all}"),
+        (Some(_), _) => bail!("say which server, by its process id: {all}"),
     }
 }
 

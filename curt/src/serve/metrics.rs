@@ -13,6 +13,8 @@ use super::control::{FILE_CACHE_MOMENTS, ServerReport, Speaker};
 use super::filter::Filters;
 use super::{privileges, serving};
 
+use crate::errors;
+
 /// What the names of file cache figures begin with.
 const FILE_CACHE: &str = "curt_server_file_cache";
 
@@ -32,7 +34,7 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: Speaker) -> Result<Opti
     let confine = move || {
         let confined = privileges::keep_to_serve();
         let confined = confined.and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
-        confined.map_err(|error| io::Error::other(format!("{error:#}")))
+        confined.map_err(|error| io::Error::other(errors::line(&error)))
     };
     let figures = move || {
         let bounds: Vec<u64> = STAGE_BOUNDS

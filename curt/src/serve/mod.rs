@@ -31,6 +31,7 @@ use curt_trace::ServerCounters;
 pub(crate) use self::arguments::ServeArguments;
 pub(crate) use self::exported::Standing;
 use self::{exported::Exported, listeners::Listeners, ports::ByPort, registration::Registration};
+use crate::errors;
 use crate::{journal, logs};
 
 /// Serves until a signal ends it.
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
             if journal::is_read_from(std::io::stderr()) {
                 eprint!("{}", journal::ERROR);
             }
-            eprintln!("curt serve: {error:#}");
+            eprintln!("curt serve: {}", errors::line(&error));
             ExitCode::FAILURE
         }
     }

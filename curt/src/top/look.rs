@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use curt_mount::control::{self, AskError, Watched};
 
+use crate::errors;
 use crate::serve::control::{ServerReport, Which, find};
 
 /// Whom to ask.
@@ -88,7 +89,7 @@ fn look_on(subject: &Subject, interval: Duration, sender: &SyncSender<Look>) {
         thread::sleep(interval);
         let look = subject.look().unwrap_or_else(|error| Look {
             at: Instant::now(),
-            told: Told::Nobody(format!("{error:#}")),
+            told: Told::Nobody(errors::line(&error)),
         });
         if let Err(TrySendError::Disconnected(_)) = sender.try_send(look) {
             return;

@@ -28,6 +28,8 @@ use look::{Looking, Subject};
 use tables::{Table, tables};
 use terminal::Screen;
 
+use crate::errors;
+
 /// How often a signal is looked for while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -66,7 +68,7 @@ pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("curt top: {error:#}");
+            eprintln!("curt top: {}", errors::line(&error));
             ExitCode::FAILURE
         }
     }

@@ -13,6 +13,7 @@ use anyhow::Result;
 use curt_trace::events::{self, Filter};
 
 use self::output::{Limits, Target};
+use crate::errors;
 use crate::serve::control::Which;
 
 /// What `curt trace` takes.
@@ -113,7 +114,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
         // Whoever read what was printed has seen enough.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("curt trace: {error:#}");
+            eprintln!("curt trace: {}", errors::line(&error));
             ExitCode::FAILURE
         }
     }

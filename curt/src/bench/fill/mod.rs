@@ -31,36 +31,36 @@ use super::world::{Mounted, World, cache_directory};
 )]
 pub(crate) struct FillArguments {
     /// The version of NFS
-    #[arg(long, default_value = "3")]
+    #[arg(long, value_name = "VERSION", default_value = "3")]
     vers: String,
     /// Mount options of all runs besides dirfill
-    #[arg(long, default_value = "noaccesscheck,sloppycto=3")]
+    #[arg(long, value_name = "OPTIONS", default_value = "noaccesscheck,sloppycto=3")]
     options: String,
     /// Directories of which one name each is wanted
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     directories: u32,
     /// Names in each
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     names: u32,
     /// Names in the huge directory
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
     huge: u32,
     /// Files that tar makes and rm -r removes
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     files: u32,
-    /// Where these trees are kept; default: the cache directory
+    /// Where these trees are kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
     /// Leave out what is counted
     #[arg(long)]
     no_cases: bool,
     /// Milliseconds that the relay adds to a round trip while page's first view is timed
-    #[arg(long, value_delimiter = ',', default_value = "0,1,10")]
+    #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,1,10")]
     delays: Vec<f64>,
     /// Views timed of each kind and delay, in turns; 0 leaves them out
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value_t = 6)]
     rounds: usize,
-    /// Where the tree of page is kept; default: the cache directory
+    /// Where the tree of page is kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR")]
     page_tree: Option<PathBuf>,
     /// Print JSON on standard output

@@ -44,10 +44,10 @@ const NFS_PORT: u16 = 2049;
 )]
 pub(crate) struct ListArguments {
     /// The version of NFS
-    #[arg(long, default_value = "3")]
+    #[arg(long, value_name = "VERSION", default_value = "3")]
     vers: String,
     /// Names in the directory
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Use this server instead of starting one; the directory is made by --make-tree, or by `curt bench list-tree` on the server
     #[arg(long, value_name = "HOST:/PATH")]
@@ -55,14 +55,14 @@ pub(crate) struct ListArguments {
     /// Make the directory on that server first
     #[arg(long, requires = "server")]
     make_tree: bool,
-    /// Where the directory for the own server is kept; default: the cache directory
+    /// Where the directory for the own server is kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     tree: Option<PathBuf>,
-    /// Mount options of all passes besides acdirmin=1,acdirmax=2
-    #[arg(long, default_value = "")]
+    /// Mount options of all passes besides acdirmin=1,acdirmax=2 [default: none]
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
     /// How long a pass with held replies takes at least
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     pass_seconds: f64,
     /// Leave out readdir=restart
     #[arg(long)]
@@ -119,6 +119,7 @@ struct Passes {
 /// Runs it; whether every name was listed once.
 pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
     names::check(arguments.count)?;
+    arguments.svg.as_deref().map_or(Ok(()), super::check_picture)?;
     let (mut world, own) = world(arguments)?;
     let source = world.source().to_owned();
     let (target, mut through) = match world.port() {

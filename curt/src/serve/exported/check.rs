@@ -11,13 +11,15 @@ use super::{
     mounts_now, state_directory, trees,
 };
 
+use crate::errors;
+
 /// Checks everything that can be checked without serving, and prints what is to be said as `FILE:LINE: …` on standard error.
 /// The status is 1 if anything cannot be served as it is written.
 pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
     let (parsed, problems) = match problems(arguments) {
         Ok(found) => found,
         Err(error) => {
-            eprintln!("curt serve: {error:#}");
+            eprintln!("curt serve: {}", errors::line(&error));
             return ExitCode::FAILURE;
         }
     };

@@ -35,6 +35,8 @@ use super::{
     stopping::Reload,
 };
 
+use crate::errors;
+
 /// Everybody may write to an export in memory, and nobody remove what is another's.
 const MEMORY_ROOT_MODE: u32 = 0o1777;
 
@@ -202,7 +204,7 @@ impl Files {
         files.problems.clear();
         files.replace("exports read again").unwrap_or_else(|error| {
             files.parsed = before;
-            format!("the exports stay as they were: {error:#}")
+            format!("the exports stay as they were: {}", errors::line(&error))
         })
     }
 
@@ -210,7 +212,7 @@ impl Files {
     fn replace(&mut self, why: &str) -> Result<String> {
         let replaced = self.try_to_replace(why);
         if let Err(error) = &replaced {
-            tracing::error!("the exports stay as they were: {error:#}");
+            tracing::error!("the exports stay as they were: {}", errors::line(error));
             // What was opened for them only.
             self.trees.begin();
         }
