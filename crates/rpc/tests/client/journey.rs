@@ -2,10 +2,7 @@
 
 use std::{io::Write, sync::Arc, thread, time::Duration};
 
-use curt_rpc::{
-    auth::Credential,
-    client::{Interrupt, Journey, NoEvents, Request, TcpTransport, Transport},
-};
+use curt_rpc::client::{Interrupt, Journey, TcpTransport, Transport};
 use curt_trace::TransportFigure;
 
 use super::fake::*;
@@ -16,6 +13,8 @@ const KEPT: Duration = Duration::from_millis(30);
 #[test]
 fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
     let (listener, address) = listen();
+    let counts = Counts::new();
+    let told = Arc::clone(&counts);
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let first = read_record(&mut stream).unwrap();
@@ -24,6 +23,8 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
         let (mut stream, _) = listener.accept().unwrap();
         let second = read_record(&mut stream).unwrap();
         assert_eq!(first, second);
+        // The caller may know later than its server that its call is sent.
+        eventually("the caller knows that it is sent", || of(&told.sent) == 2);
         thread::sleep(KEPT);
         let reply = echo(&second);
         // A reply to nobody comes before.
@@ -33,21 +34,13 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
         stream.write_all(&reply).unwrap();
         (first.len() + 4, reply.len() - 4, stream)
     });
-    let transport = TcpTransport::new(options(address), Arc::new(NoEvents));
+    let transport = TcpTransport::new(options(address), counts);
     assert_eq!(transport.report().connections, 0);
-    let request = Request {
-        program: PROGRAM,
-        version: 1,
-        procedure: 1,
-        credential: &Credential::None,
-        arguments: &Bytes(&[7; 40]),
-        bulk: &[8; 5],
-        results_max: 1 << 20,
-    };
     let mut journey = Journey::default();
     let began = std::time::Instant::now();
+    let arguments = Bytes(&[7; 40]);
     transport
-        .call_told(&request, &Interrupt::never(), &mut journey)
+        .call_told(&request(&arguments, &[8; 5]), &Interrupt::never(), &mut journey)
         .unwrap();
     let took = began.elapsed();
     let (sent, received, _stream) = server.join().unwrap();

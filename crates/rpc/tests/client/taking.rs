@@ -2,18 +2,18 @@
 
 use std::{
     io::Write,
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
-    thread::{self, ThreadId},
+    thread::{self, JoinHandle, ThreadId},
     time::{Duration, Instant},
 };
 
 use curt_rpc::{
-    auth::Credential,
-    client::{CallError, Hardness, Interrupt, Journey, Reply, Request, Taker, TcpTransport, Transport},
+    client::{CallError, Hardness, Interrupt, Journey, Reply, Taker, TcpTransport, Transport},
     record,
 };
 
@@ -62,24 +62,26 @@ impl Taker for Recorder {
     }
 }
 
+/// A call whose results are `taker`'s until `interrupt` is raised.
+fn call_until(
+    interrupt: &Interrupt,
+    transport: &TcpTransport,
+    arguments: &[u8],
+    taker: &Arc<dyn Taker>,
+) -> (Result<Reply, CallError>, Journey) {
+    let mut journey = Journey::default();
+    let arguments = Bytes(arguments);
+    let reply = transport.call_taken(&request(&arguments, &[]), interrupt, &mut journey, taker);
+    (reply, journey)
+}
+
 fn call_taken(
     transport: &TcpTransport,
     arguments: &[u8],
     taker: &Arc<Recorder>,
 ) -> (Result<Reply, CallError>, Journey) {
-    let request = Request {
-        program: PROGRAM,
-        version: 1,
-        procedure: 1,
-        credential: &Credential::None,
-        arguments: &Bytes(arguments),
-        bulk: &[],
-        results_max: 1 << 20,
-    };
-    let mut journey = Journey::default();
     let taker: Arc<dyn Taker> = Arc::<Recorder>::clone(taker);
-    let reply = transport.call_taken(&request, &Interrupt::never(), &mut journey, &taker);
-    (reply, journey)
+    call_until(&Interrupt::never(), transport, arguments, &taker)
 }
 
 fn echoing() -> TcpTransport {
@@ -198,44 +200,59 @@ fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
     }
 }
 
-#[test]
-fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
+/// A server that answers its first call when the second has come, and that one when it is told to.
+struct OneAfterTheOther {
+    address: SocketAddr,
+    saw_first: Receiver<()>,
+    answer_second: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+fn one_after_the_other() -> OneAfterTheOther {
     let (listener, address) = listen();
-    let (held, release) = channel::<()>();
-    let (saw_first, seen_first) = channel();
-    let server = thread::spawn(move || {
+    let (tell, saw_first) = channel();
+    let (answer_second, held) = channel();
+    let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let first = read_record(&mut stream).unwrap();
-        saw_first.send(()).unwrap();
+        tell.send(()).unwrap();
         let second = read_record(&mut stream).unwrap();
         stream.write_all(&echo(&first)).unwrap();
-        // The second is answered once the first caller has left.
-        release.recv().unwrap();
+        // Whoever fails does not tell.
+        let _ = held.recv();
         stream.write_all(&echo(&second)).unwrap();
         let _ = read_record(&mut stream);
     });
-    let transport = &transport(options(address));
+    OneAfterTheOther {
+        address,
+        saw_first,
+        answer_second,
+        thread,
+    }
+}
+
+impl OneAfterTheOther {
+    /// To be called when its client has gone.
+    fn end(self) {
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
+    let server = one_after_the_other();
+    let transport = &transport(options(server.address));
     let interrupt = &Interrupt::new();
     thread::scope(|scope| {
         let first = Recorder::new(Habit::Takes);
         let leader = scope.spawn({
-            let first = Arc::clone(&first);
+            let taker: Arc<dyn Taker> = Arc::<Recorder>::clone(&first);
             move || {
-                let request = Request {
-                    program: PROGRAM,
-                    version: 1,
-                    procedure: 1,
-                    credential: &Credential::None,
-                    arguments: &Bytes(&[1; 8]),
-                    bulk: &[],
-                    results_max: 1 << 20,
-                };
-                let taker: Arc<dyn Taker> = first;
-                let reply = transport.call_taken(&request, interrupt, &mut Journey::default(), &taker);
+                let reply = call_until(interrupt, transport, &[1; 8], &taker).0;
                 reply.unwrap().was_taken()
             }
         });
-        seen_first.recv().unwrap();
+        server.saw_first.recv().unwrap();
         let second = scope.spawn(move || {
             let taker = Recorder::new(Habit::Takes);
             let reply = call_taken(transport, &[2; 8], &taker).0;
@@ -244,43 +261,30 @@ fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
         eventually("the first reply is taken", || of(&first.calls) == 1);
         interrupt.raise();
         assert!(leader.join().unwrap(), "its own reply was there");
-        held.send(()).unwrap();
+        server.answer_second.send(()).unwrap();
         assert_eq!(second.join().unwrap(), (true, vec![2; 8]));
     });
     transport.close();
-    server.join().unwrap();
+    server.end();
 }
 
 #[test]
 fn who_reads_for_others_leaves_with_its_own_reply_after_a_while() {
-    let (listener, address) = listen();
-    let (release, held) = channel::<()>();
-    let (saw_first, seen_first) = channel();
-    let server = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let first = read_record(&mut stream).unwrap();
-        saw_first.send(()).unwrap();
-        let second = read_record(&mut stream).unwrap();
-        stream.write_all(&echo(&first)).unwrap();
-        // The second is answered once the first caller has left.
-        let _ = held.recv();
-        stream.write_all(&echo(&second)).unwrap();
-        let _ = read_record(&mut stream);
-    });
-    let transport = &transport(options(address));
+    let server = one_after_the_other();
+    let transport = &transport(options(server.address));
     thread::scope(|scope| {
         let first = Recorder::new(Habit::Takes);
         let leader = scope.spawn(move || call_taken(transport, &[1; 8], &first).0);
-        seen_first.recv().unwrap();
+        server.saw_first.recv().unwrap();
         let taker = Recorder::new(Habit::Takes);
         let second = scope.spawn(move || call_taken(transport, &[2; 8], &taker).0);
         eventually("the first caller has left", || leader.is_finished());
         assert!(leader.join().unwrap().unwrap().was_taken());
-        release.send(()).unwrap();
+        server.answer_second.send(()).unwrap();
         assert!(second.join().unwrap().unwrap().was_taken());
     });
     transport.close();
-    server.join().unwrap();
+    server.end();
 }
 
 /// Says on which thread it was called, and takes nothing before the test says so.
@@ -325,19 +329,7 @@ fn held_beyond_the_deadline() -> Option<(Result<Reply, CallError>, bool)> {
     let outcome = thread::scope(|scope| {
         scope.spawn(|| call(transport, &[1; 8]));
         seen_first.recv().unwrap();
-        let caller = scope.spawn(move || {
-            let request = Request {
-                program: PROGRAM,
-                version: 1,
-                procedure: 1,
-                credential: &Credential::None,
-                arguments: &Bytes(&[2; 8]),
-                bulk: &[],
-                results_max: 1 << 20,
-            };
-            let journey = &mut Journey::default();
-            transport.call_taken(&request, &Interrupt::never(), journey, &holding)
-        });
+        let caller = scope.spawn(move || call_until(&Interrupt::never(), transport, &[2; 8], &holding).0);
         let reader = loop {
             match begins.recv_timeout(Duration::from_millis(1)) {
                 Ok(thread) => break Some(thread),

@@ -39,22 +39,26 @@ impl Encode for Bytes<'_> {
     }
 }
 
+/// What is asked in all tests; only the bytes differ.
+pub fn request<'a>(arguments: &'a Bytes<'a>, bulk: &'a [u8]) -> Request<'a> {
+    Request {
+        program: PROGRAM,
+        version: 1,
+        procedure: 1,
+        credential: &Credential::None,
+        arguments,
+        bulk,
+        results_max: 1 << 20,
+    }
+}
+
 pub fn call_with(
     transport: &dyn Transport,
     arguments: &[u8],
     bulk: &[u8],
     interrupt: &Interrupt,
 ) -> Result<Reply, CallError> {
-    let request = Request {
-        program: PROGRAM,
-        version: 1,
-        procedure: 1,
-        credential: &Credential::None,
-        arguments: &Bytes(arguments),
-        bulk,
-        results_max: 1 << 20,
-    };
-    transport.call(&request, interrupt)
+    transport.call(&request(&Bytes(arguments), bulk), interrupt)
 }
 
 pub fn call(transport: &dyn Transport, arguments: &[u8]) -> Result<Reply, CallError> {
@@ -104,6 +108,7 @@ pub fn echo_all(mut stream: TcpStream) {
 /// Counts events.
 #[derive(Default)]
 pub struct Counts {
+    pub sent: AtomicUsize,
     pub retransmitted: AtomicUsize,
     pub reconnected: AtomicUsize,
     pub not_responding: AtomicUsize,
@@ -122,7 +127,9 @@ pub fn of(counter: &AtomicUsize) -> usize {
 }
 
 impl Events for Counts {
-    fn sent(&self, _: usize) {}
+    fn sent(&self, _: usize) {
+        self.sent.fetch_add(1, Ordering::SeqCst);
+    }
     fn received(&self, _: usize) {}
     fn retransmitted(&self) {
         self.retransmitted.fetch_add(1, Ordering::SeqCst);
@@ -141,11 +148,19 @@ impl Events for Counts {
     }
 }
 
-/// Polls `condition`, which has to come true.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+/// Polls `condition` until it comes true, or for a while; whether it did.
+pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(20);
     while !condition() {
-        assert!(Instant::now() < end, "never came true: {what}");
+        if Instant::now() >= end {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
+    true
+}
+
+/// Polls `condition`, which has to come true.
+pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    assert!(comes_true(condition), "never came true: {what}");
 }

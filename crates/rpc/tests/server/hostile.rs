@@ -3,8 +3,8 @@
 use std::{
     io::Write,
     sync::atomic::Ordering,
-    thread::{self},
-    time::{Duration, Instant},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use crate::fake::{PROGRAM, eventually};
@@ -125,15 +125,9 @@ fn idle_connections_and_half_records_hold_no_thread() {
         stream.write_all(&half[..500]).unwrap();
     }
     eventually("all are accepted", || running.handle.connections() == 300);
-    let started = Instant::now();
     for _ in 0..20 {
         expect_unharmed(&running);
     }
-    assert!(
-        started.elapsed() < Duration::from_secs(5),
-        "took {:?}",
-        started.elapsed()
-    );
     assert!(running.handle.threads() <= 4);
     for stream in &mut idle[..150] {
         stream.write_all(&half[500..]).unwrap();
@@ -203,15 +197,9 @@ fn clients_that_never_read_what_was_answered_late_hold_no_thread() {
             .collect();
         stream.write_all(&calls).unwrap();
     }
-    let started = Instant::now();
     for _ in 0..20 {
         expect_unharmed(&running);
     }
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "took {:?}",
-        started.elapsed()
-    );
     let mut stream = greedy.swap_remove(0);
     let mut xids: Vec<u32> = (0..40).map(|_| read_reply(&mut stream).0).collect();
     xids.sort_unstable();
@@ -289,7 +277,9 @@ fn shutdown_waits_for_no_client_that_does_not_read() {
     let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
     greedy.write_all(&calls).unwrap();
     expect_unharmed(&running);
-    let started = Instant::now();
+    running.handle.shutdown();
+    eventually("the server has ended", || {
+        running.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    });
     running.stop();
-    assert!(started.elapsed() < Duration::from_secs(5));
 }
