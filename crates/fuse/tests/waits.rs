@@ -16,8 +16,8 @@ use rustix::{
 };
 use toy::{Fixture, Toy, eventually};
 
-/// Within so long a killed process has to be gone.
-const DEATH: Duration = Duration::from_secs(2);
+/// Longer than anything here takes that happens at all: what is stuck stays so until the test lets it go.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn fixture() -> Fixture {
     let toy = Toy::default();
@@ -44,9 +44,7 @@ fn pid(child: &Child) -> Pid {
 }
 
 fn dies(child: &mut Child, why: &str) {
-    let begun = Instant::now();
-    eventually(why, DEATH, || child.try_wait().unwrap().is_some());
-    assert!(begun.elapsed() < DEATH);
+    eventually(why, PATIENCE, || child.try_wait().unwrap().is_some());
 }
 
 #[test]
@@ -80,9 +78,7 @@ fn a_process_stuck_in_any_operation_dies_on_sigkill() {
         std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
         fixture.toy.stuck.on(operation);
         let mut child = shell(&fixture, script);
-        eventually(operation, Duration::from_secs(10), || {
-            fixture.toy.stuck.waiting() > 0
-        });
+        eventually(operation, PATIENCE, || fixture.toy.stuck.waiting() > 0);
         child.kill().unwrap();
         dies(&mut child, operation);
     }
@@ -93,9 +89,7 @@ fn a_signal_that_does_not_kill_leaves_the_request_alone_and_a_later_one_kills() 
     let fixture = fixture();
     fixture.toy.stuck.on("getattr");
     let mut child = shell(&fixture, "trap : USR1; stat $M/file; true");
-    eventually("stuck", Duration::from_secs(10), || {
-        fixture.toy.stuck.waiting() == 1
-    });
+    eventually("stuck", PATIENCE, || fixture.toy.stuck.waiting() == 1);
     let stat = children(child.id());
     // stat(1) stops and goes on: the kernel interrupts its wait once, with a signal that does not kill.
     kill_process(stat, Signal::STOP).unwrap();
@@ -130,13 +124,10 @@ fn an_alarm_ends_a_wait_for_a_lock() {
         .unwrap();
     let waited = begun.elapsed();
     assert_eq!(status.code(), Some(1));
-    assert!(
-        (Duration::from_millis(900)..Duration::from_millis(1800)).contains(&waited),
-        "{waited:?}"
-    );
+    assert!(waited > Duration::from_millis(900), "{waited:?}");
     flock(&held, FlockOperation::Unlock).unwrap();
     let status = Command::new("flock")
-        .args(["-w", "1"])
+        .args(["-w", "60"])
         .arg(fixture.path("file"))
         .arg("true")
         .status()
@@ -156,14 +147,12 @@ fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
         .unwrap();
     // The shell itself may close a descriptor of the file before it becomes head: only then the flush is to get stuck.
     let name = format!("/proc/{}/comm", child.id());
-    eventually("head", Duration::from_secs(10), || {
+    eventually("head", PATIENCE, || {
         fs::read_to_string(&name).unwrap() == "head\n"
     });
     fixture.toy.stuck.on("flush");
     child.stdin.take().unwrap().write_all(b"x").unwrap();
-    eventually("a flush", Duration::from_secs(10), || {
-        fixture.toy.stuck.waiting() == 1
-    });
+    eventually("a flush", PATIENCE, || fixture.toy.stuck.waiting() == 1);
     // It exits of its own accord, so that no signal reaches it any more.
     child.kill().unwrap();
     let looked = Instant::now();
@@ -200,10 +189,7 @@ fn a_thousand_stuck_processes_leave_the_mount_alive() {
                 .unwrap()
         })
         .collect();
-    eventually("all stuck", Duration::from_secs(60), || {
-        fixture.toy.stuck.waiting() == COUNT
-    });
-    let begun = Instant::now();
+    eventually("all stuck", PATIENCE, || fixture.toy.stuck.waiting() == COUNT);
     assert_eq!(fs::metadata(fixture.path("free")).unwrap().len(), 5);
     assert!(
         Command::new("stat")
@@ -213,16 +199,16 @@ fn a_thousand_stuck_processes_leave_the_mount_alive() {
             .unwrap()
             .success()
     );
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(fixture.toy.stuck.waiting(), COUNT, "they waited for nobody");
     for child in &children {
         kill_process(pid(child), Signal::KILL).unwrap();
     }
-    eventually("all dead", DEATH, || {
+    eventually("all dead", PATIENCE, || {
         children
             .iter_mut()
             .all(|child| child.try_wait().unwrap().is_some())
     });
-    eventually("nothing stuck", DEATH, || fixture.toy.stuck.waiting() == 0);
+    eventually("nothing stuck", PATIENCE, || fixture.toy.stuck.waiting() == 0);
 }
 
 #[test]
@@ -240,15 +226,13 @@ fn threads_that_are_not_needed_end() {
     let mut children: Vec<_> = (0..50)
         .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
         .collect();
-    eventually("all stuck", Duration::from_secs(30), || {
-        fixture.toy.stuck.waiting() == 50
-    });
+    eventually("all stuck", PATIENCE, || fixture.toy.stuck.waiting() == 50);
     assert!(fixture.session.threads() > 50);
     fixture.toy.stuck.release();
     for child in &mut children {
         assert!(child.wait().unwrap().success());
     }
-    eventually("few threads", Duration::from_secs(5), || {
+    eventually("few threads", PATIENCE, || {
         fixture.session.threads() <= options.readers
     });
 }
@@ -269,9 +253,7 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
     let mut children: Vec<_> = (0..20)
         .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
         .collect();
-    eventually("four stuck", Duration::from_secs(30), || {
-        fixture.toy.stuck.waiting() == 4
-    });
+    eventually("four stuck", PATIENCE, || fixture.toy.stuck.waiting() == 4);
     assert_eq!(fixture.session.threads(), 4);
     fixture.toy.stuck.release();
     for child in &mut children {
@@ -292,16 +274,12 @@ fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
     std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
     let arrivals = fixture.session.arrivals();
     let soon = |why: &str, have_come: bool| {
-        eventually(why, Duration::from_secs(10), || {
-            arrivals.have_all_come() == have_come
-        });
+        eventually(why, PATIENCE, || arrivals.have_all_come() == have_come);
     };
     let stuck = |operation: &'static str, script: &str| {
         fixture.toy.stuck.on(operation);
         let child = shell(&fixture, script);
-        eventually(operation, Duration::from_secs(10), || {
-            fixture.toy.stuck.waiting() == 1
-        });
+        eventually(operation, PATIENCE, || fixture.toy.stuck.waiting() == 1);
         child
     };
     soon("nothing is asked", true);
