@@ -1,34 +1,27 @@
 //! What a connection does while one of its reads or listings waits for a disk.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "shared by the tests of this folder")]
 mod calling;
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
 use curt_proto::nfs3::{
-    self, Cookie, CookieVerifier, DirectoryName, Fattr, FileHandle, Filename, FsstatOk, LookupOk, Outcome,
-    Procedure, ReadArguments, ReadFailed, ReadOk, ReaddirArguments,
+    Cookie, CookieVerifier, Fattr, FsstatOk, Outcome, Procedure, ReadArguments, ReadFailed, ReadOk,
+    ReaddirArguments,
 };
-use curt_rpc::client::{Interrupt, NoEvents, PortSource, Server as Address, TcpOptions, TcpTransport};
-use curt_rpc::server::{Limits, Server};
-use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
-use curt_trace::ServerCounters;
+use curt_rpc::client::TcpTransport;
+use curt_server::{ExportDefinition, NfsService};
 use curt_vfs::{
     Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Fetch, Fetched,
     Limits as FileLimits, Linked, MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read,
     Renamed, SetAttributes, Space, Special, Stability, Time, Vfs, Visit, Waits, Wanted, Written,
 };
-use curt_xdr::{Opaque, decode_all};
+use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use calling::call;
-
-/// User and group of those who call.
-const ROOT: (u32, u32) = (0, 0);
 /// How long the disk waits before it gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -171,32 +164,21 @@ impl Vfs for Cold {
     }
 }
 
-/// A server of `disk`, which ends with the test's process, and one connection to it.
-fn serve(disk: &Arc<Cold>) -> TcpTransport {
-    let definition = ExportDefinition::for_everyone(
-        b"/cold".to_vec(),
-        Arc::<Cold>::clone(disk),
-        ExportRules {
-            squash: Squash::None,
-            secure_ports: false,
-            ..ExportRules::default()
-        },
-    );
-    let service = NfsService::new(Setup {
-        state: State::with_key([9; 16]),
-        exports: vec![definition],
-        counters: Arc::new(ServerCounters::default()),
+/// The disk of `tree`, and a connection to a server of it as /cold, which ends with the test's process.
+fn serve(tree: MemoryVfs) -> (Arc<Cold>, TcpTransport) {
+    let disk = Arc::new(Cold {
+        tree,
+        state: Mutex::new(Disk::Idle),
+        bell: Condvar::new(),
     });
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let limits = Limits {
-        records: record_bounds(),
-        ..Limits::default()
-    };
-    let server = Server::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();
-    std::thread::spawn(|| server.run());
-    let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
-    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+    let vfs = Arc::<Cold>::clone(&disk);
+    let exports = vec![ExportDefinition::for_everyone(
+        b"/cold".to_vec(),
+        vfs,
+        calling::open_rules(),
+    )];
+    let service = NfsService::new(calling::setup(exports)).unwrap();
+    (disk, calling::connect(calling::serve(Arc::new(service))))
 }
 
 #[test]
@@ -209,45 +191,18 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
             .value
             .unwrap();
     }
-    let disk = Arc::new(Cold {
-        tree,
-        state: Mutex::new(Disk::Idle),
-        bell: Condvar::new(),
-    });
-    let transport = serve(&disk);
-    let path = ExportPath(Opaque::new(b"/cold").unwrap());
-    let mounted = call(&transport, ROOT, (mount3::PROGRAM, 1), &path);
-    let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
-        panic!("not mounted")
-    };
+    let (disk, transport) = serve(tree);
+    let root = calling::mount(&transport, calling::ROOT, "/cold");
     let listing = ReaddirArguments {
-        directory: mounted.root,
+        directory: root,
         cookie: Cookie(0),
         verifier: CookieVerifier::default(),
         count: 4000,
     };
-    let wanted = DirectoryName {
-        directory: mounted.root,
-        name: Filename::new(b"file7").unwrap(),
-    };
     std::thread::scope(|scope| {
-        let lister = scope.spawn(|| {
-            call(
-                &transport,
-                ROOT,
-                (nfs3::PROGRAM, Procedure::Readdir.number()),
-                &listing,
-            )
-        });
+        let lister = scope.spawn(|| calling::nfs(&transport, Procedure::Readdir, &listing));
         assert!(disk.wait_for(Disk::Reading), "the listing never came to the tree");
-        let found = call(
-            &transport,
-            ROOT,
-            (nfs3::PROGRAM, Procedure::Lookup.number()),
-            &wanted,
-        );
-        let found: Outcome<LookupOk, Option<Fattr>> = decode_all(&found).unwrap();
-        assert!(matches!(found, Outcome::Ok(_)));
+        assert!(calling::lookup(&transport, root, b"file7").is_ok());
         let listed = lister.join().unwrap();
         assert_eq!(listed[..4], [0; 4], "the look-up waited for the listing");
     });
@@ -265,46 +220,17 @@ fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
     let node = made.value.unwrap().node.handle;
     let written = tree.write(&Caller::ROOT, &node, 0, b"cold data", Stability::FileSync);
     assert!(written.value.is_ok());
-    let disk = Arc::new(Cold {
-        tree,
-        state: Mutex::new(Disk::Idle),
-        bell: Condvar::new(),
-    });
-    let transport = serve(&disk);
-    let path = ExportPath(Opaque::new(b"/cold").unwrap());
-    let mounted = call(&transport, ROOT, (mount3::PROGRAM, 1), &path);
-    let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
-        panic!("not mounted")
-    };
-    let wanted = DirectoryName {
-        directory: mounted.root,
-        name: Filename::new(b"file").unwrap(),
-    };
-    let found = call(
-        &transport,
-        ROOT,
-        (nfs3::PROGRAM, Procedure::Lookup.number()),
-        &wanted,
-    );
-    let found: Outcome<LookupOk, Option<Fattr>> = decode_all(&found).unwrap();
-    let Outcome::Ok(LookupOk { object: file, .. }) = found else {
-        panic!("not found")
-    };
+    let (disk, transport) = serve(tree);
+    let root = calling::mount(&transport, calling::ROOT, "/cold");
     let read = ReadArguments {
-        file,
+        file: calling::lookup(&transport, root, b"file").unwrap(),
         offset: 0,
         count: 100,
     };
-    let root: FileHandle = mounted.root;
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| call(&transport, ROOT, (nfs3::PROGRAM, Procedure::Read.number()), &read));
+        let reader = scope.spawn(|| calling::nfs(&transport, Procedure::Read, &read));
         assert!(disk.wait_for(Disk::Reading), "the read never came to the disk");
-        let space = call(
-            &transport,
-            ROOT,
-            (nfs3::PROGRAM, Procedure::Fsstat.number()),
-            &root,
-        );
+        let space = calling::nfs(&transport, Procedure::Fsstat, &root);
         let space: Outcome<FsstatOk, Option<Fattr>> = decode_all(&space).unwrap();
         assert!(matches!(space, Outcome::Ok(_)));
         let results = reader.join().unwrap();

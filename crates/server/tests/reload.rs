@@ -1,30 +1,21 @@
 //! Exports are replaced while clients work: no request may fail, and what is no longer exported is stale at once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "shared by the tests of this folder")]
 mod calling;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
 use curt_proto::nfs3::{
-    self, DirectoryName, Fattr, FileHandle, Filename, LookupOk, Outcome, Procedure, Stability, Status,
-    WccData, WriteArguments, WriteOk,
+    Fattr, FileHandle, Outcome, Procedure, Stability, Status, WccData, WriteArguments, WriteOk,
 };
-use curt_rpc::client::{Interrupt, NoEvents, PortSource, Server as Address, TcpOptions, TcpTransport};
-use curt_rpc::server::{Limits, Server};
-use curt_server::{
-    Client, ExportClient, ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds,
-};
-use curt_trace::ServerCounters;
+use curt_rpc::client::TcpTransport;
+use curt_server::{Client, ExportClient, ExportDefinition, NfsService};
 use curt_vfs::{Caller, CreateMode, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
-use curt_xdr::{Encode, Opaque, decode_all};
+use curt_xdr::{Opaque, decode_all};
 
-use calling::call;
-
-/// User and group of those who call.
-const ROOT: (u32, u32) = (0, 0);
 /// How often the exports are replaced.
 const RELOADS: usize = 50;
 /// How many clients work meanwhile, each on a connection of its own.
@@ -32,18 +23,10 @@ const CLIENTS: usize = 4;
 /// How much each of them must have done between two reloads.
 const CALLS_BETWEEN: usize = 20;
 
-fn rules() -> ExportRules {
-    ExportRules {
-        squash: Squash::None,
-        secure_ports: false,
-        ..ExportRules::default()
-    }
-}
-
 /// The tree for everybody or for a network, with or without neighbours, by rules that all let a client go on.
 fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     let vfs: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(tree);
-    let mut rules = rules();
+    let mut rules = calling::open_rules();
     rules.asynchronous = round.is_multiple_of(3);
     rules.readdirplus = !round.is_multiple_of(5);
     let everyone = ExportDefinition::for_everyone(b"/tree".to_vec(), vfs, rules);
@@ -66,25 +49,6 @@ fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     exports
 }
 
-/// A server of the tree, which ends with the test's process.
-fn serve(tree: &Arc<MemoryVfs>) -> (Arc<NfsService>, SocketAddr) {
-    let service = NfsService::new(Setup {
-        state: State::with_key([9; 16]),
-        exports: exports(0, tree),
-        counters: Arc::new(ServerCounters::default()),
-    });
-    let service = Arc::new(service.unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let limits = Limits {
-        records: record_bounds(),
-        ..Limits::default()
-    };
-    let server = Server::new(vec![listener], Arc::<NfsService>::clone(&service), limits).unwrap();
-    std::thread::spawn(|| server.run());
-    (service, address)
-}
-
 /// A connection of its own, and the file on it.
 struct Worker {
     transport: TcpTransport,
@@ -94,49 +58,19 @@ struct Worker {
 
 impl Worker {
     fn new(address: SocketAddr) -> Self {
-        let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
-        let transport = TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap();
-        let path = ExportPath(Opaque::new(b"/tree").unwrap());
-        let mounted = call(&transport, ROOT, (mount3::PROGRAM, 1), &path);
-        let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else {
-            panic!("not mounted")
-        };
-        let mut worker = Self {
+        let transport = calling::connect(address);
+        let root = calling::mount(&transport, calling::ROOT, "/tree");
+        let file = calling::lookup(&transport, root, b"file").unwrap();
+        Self {
             transport,
-            root: mounted.root,
-            file: mounted.root,
-        };
-        worker.file = worker.lookup().unwrap();
-        worker
-    }
-
-    fn nfs<T>(&self, procedure: Procedure, arguments: &(dyn Encode + Sync), read: impl Fn(&[u8]) -> T) -> T {
-        read(&call(
-            &self.transport,
-            ROOT,
-            (nfs3::PROGRAM, procedure.number()),
-            arguments,
-        ))
-    }
-
-    fn lookup(&self) -> Result<FileHandle, Status> {
-        let wanted = DirectoryName {
-            directory: self.root,
-            name: Filename::new(b"file").unwrap(),
-        };
-        let found: Outcome<LookupOk, Option<Fattr>> =
-            self.nfs(Procedure::Lookup, &wanted, |results| decode_all(results).unwrap());
-        match found {
-            Outcome::Ok(found) => Ok(found.object),
-            Outcome::Failed(status, _) => Err(status),
+            root,
+            file,
         }
     }
 
     fn getattr(&self) -> Status {
-        let told: Outcome<Fattr, ()> = self.nfs(Procedure::Getattr, &self.file, |results| {
-            decode_all(results).unwrap()
-        });
-        told.status()
+        let told = calling::nfs(&self.transport, Procedure::Getattr, &self.file);
+        decode_all::<Outcome<Fattr, ()>>(&told).unwrap().status()
     }
 
     fn write(&self) -> Status {
@@ -147,15 +81,16 @@ impl Worker {
             stability: Stability::FileSync,
             data: Opaque::new(b"data").unwrap(),
         };
-        let written: Outcome<WriteOk, WccData> = self.nfs(Procedure::Write, &arguments, |results| {
-            decode_all(results).unwrap()
-        });
-        written.status()
+        let written = calling::nfs(&self.transport, Procedure::Write, &arguments);
+        decode_all::<Outcome<WriteOk, WccData>>(&written)
+            .unwrap()
+            .status()
     }
 
     /// One of each, and what became of them.
     fn work(&self) -> [Status; 3] {
-        let looked = self.lookup().map_or_else(|status| status, |_| Status::Ok);
+        let looked = calling::lookup(&self.transport, self.root, b"file");
+        let looked = looked.map_or_else(|status| status, |_| Status::Ok);
         [looked, self.getattr(), self.write()]
     }
 }
@@ -166,7 +101,8 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
     let set = SetAttributes::with_mode(0o644);
     let made = tree.create(&Caller::ROOT, &tree.root(), b"file", CreateMode::Guarded(&set));
     made.value.unwrap();
-    let (service, address) = serve(&tree);
+    let service = Arc::new(NfsService::new(calling::setup(exports(0, &tree))).unwrap());
+    let address = calling::serve(Arc::clone(&service));
     let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let work = || {

@@ -2,12 +2,12 @@
 //! `--new-key` takes away.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "shared by the tests of this folder")]
 mod calling;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
 use curt_proto::nfs3::{
     self, CreateArguments, CreateHow, CreateVerifier, Created, DirectoryName, Fattr, FileHandle, Filename,
     Outcome, Procedure, Status, WccData,
@@ -15,7 +15,7 @@ use curt_proto::nfs3::{
 use curt_server::{ExportDefinition, ExportRules, Loopback, NfsService, Setup, Squash, State};
 use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
-use curt_xdr::{Encode, Opaque, decode_all};
+use curt_xdr::{Encode, decode_all};
 
 /// One life of a server that exports `top/export` as /export.
 struct Life(Loopback);
@@ -46,24 +46,16 @@ impl Life {
         )))
     }
 
-    fn call(&self, program: u32, procedure: u32, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
-        // Whoever runs the tests: without privileges a directory can only be served as its owner.
-        let uid = rustix::process::geteuid().as_raw();
-        let gid = rustix::process::getegid().as_raw();
-        calling::call(&self.0, (uid, gid), (program, procedure), arguments)
+    fn call(&self, procedure: Procedure, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
+        calling::call(&self.0, myself(), (nfs3::PROGRAM, procedure.number()), arguments)
     }
 
     fn root(&self) -> FileHandle {
-        let path = ExportPath(Opaque::new(b"/export").unwrap());
-        let results = self.call(mount3::PROGRAM, mount3::Procedure::Mount.number(), &path);
-        match decode_all(&results).unwrap() {
-            MountReply::Ok(ok) => ok.root,
-            MountReply::Failed(status) => panic!("{status}"),
-        }
+        calling::mount(&self.0, myself(), "/export")
     }
 
     fn getattr(&self, file: FileHandle) -> Result<Fattr, Status> {
-        let results = self.call(nfs3::PROGRAM, Procedure::Getattr.number(), &file);
+        let results = self.call(Procedure::Getattr, &file);
         match decode_all::<Outcome<Fattr>>(&results).unwrap() {
             Outcome::Ok(attributes) => Ok(attributes),
             Outcome::Failed(status, ()) => Err(status),
@@ -76,16 +68,20 @@ impl Life {
             name: Filename::new(name).unwrap(),
         };
         let how = CreateHow::Exclusive(CreateVerifier([verifier; 8]));
-        let results = self.call(
-            nfs3::PROGRAM,
-            Procedure::Create.number(),
-            &CreateArguments { place, how },
-        );
+        let results = self.call(Procedure::Create, &CreateArguments { place, how });
         match decode_all::<Outcome<Created, WccData>>(&results).unwrap() {
             Outcome::Ok(created) => Ok(created.object.unwrap()),
             Outcome::Failed(status, _) => Err(status),
         }
     }
+}
+
+/// Whoever runs the tests: without privileges a directory can only be served as its owner.
+fn myself() -> (u32, u32) {
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
 }
 
 fn top() -> tempfile::TempDir {

@@ -1,28 +1,22 @@
 //! What a connection does while one of its calls of MOUNT waits for a name service.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "shared by the tests of this folder")]
 mod calling;
 
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use curt_proto::mount3::{self, ExportPath, MountReply};
 use curt_proto::nfs3;
-use curt_rpc::client::{Interrupt, NoEvents, PortSource, Server as Address, TcpOptions, TcpTransport};
-use curt_rpc::server::{Limits, Server};
-use curt_server::{
-    Client, ExportClient, ExportDefinition, ExportRules, NameService, NfsService, Setup, State, record_bounds,
-};
-use curt_trace::ServerCounters;
+use curt_rpc::client::TcpTransport;
+use curt_server::{Client, ExportClient, ExportDefinition, ExportRules, NameService, NfsService};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::Mutex;
 
-use calling::call;
-
-/// User and group of those who call.
-const ROOT: (u32, u32) = (0, 0);
+use calling::{ROOT, call};
 
 /// Says what it is asked, and answers when it is told to.
 struct Slow {
@@ -72,22 +66,8 @@ fn serve(names: Slow) -> TcpTransport {
         }],
         ..ExportDefinition::for_everyone(b"/tree".to_vec(), tree, rules)
     };
-    let setup = Setup {
-        state: State::with_key([9; 16]),
-        exports: vec![definition],
-        counters: Arc::new(ServerCounters::default()),
-    };
-    let service = NfsService::with_names(setup, Box::new(names)).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let limits = Limits {
-        records: record_bounds(),
-        ..Limits::default()
-    };
-    let server = Server::new(vec![listener], Arc::new(service), limits).unwrap();
-    std::thread::spawn(|| server.run());
-    let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
-    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+    let service = NfsService::with_names(calling::setup(vec![definition]), Box::new(names)).unwrap();
+    calling::connect(calling::serve(Arc::new(service)))
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Counts allocations of the whole process.
+//! Counts allocations of the whole process; for tests of other crates, too.
 //!
 //! JUSTIFICATION: the allocator is an unsafe trait; nothing else sees every allocation.
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]

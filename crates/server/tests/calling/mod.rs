@@ -1,8 +1,59 @@
-//! One call of version 3 as a test's client makes it.
+//! Calls of version 3 as a test's client makes them, over a transport that several threads may share, and a server for them.
 
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::nfs3::{
+    self, DirectoryName, Fattr, FileHandle, Filename, LookupOk, Outcome, Procedure, Status,
+};
 use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
-use curt_rpc::client::{Interrupt, Request, Transport};
-use curt_xdr::Encode;
+use curt_rpc::client::{
+    Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport,
+};
+use curt_rpc::server::{Limits, Server};
+use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
+use curt_trace::ServerCounters;
+use curt_xdr::{Encode, Opaque, decode_all};
+
+/// User and group of those who call.
+pub(crate) const ROOT: (u32, u32) = (0, 0);
+
+/// Everybody, on any port, as whom they say they are.
+pub(crate) fn open_rules() -> ExportRules {
+    ExportRules {
+        squash: Squash::None,
+        secure_ports: false,
+        ..ExportRules::default()
+    }
+}
+
+/// What a server of `exports` needs that remembers nothing of an earlier one.
+pub(crate) fn setup(exports: Vec<ExportDefinition>) -> Setup {
+    Setup {
+        state: State::with_key([9; 16]),
+        exports,
+        counters: Arc::new(ServerCounters::default()),
+    }
+}
+
+/// A server over TCP, which ends with the test's process.
+pub(crate) fn serve(service: Arc<NfsService>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        records: record_bounds(),
+        ..Limits::default()
+    };
+    let server = Server::new(vec![listener], service, limits).unwrap();
+    std::thread::spawn(|| server.run());
+    address
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpTransport {
+    let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
+    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+}
 
 /// What the server answers to a call of a user and group, which has to succeed; at most 4 KiB.
 pub(crate) fn call(
@@ -28,4 +79,38 @@ pub(crate) fn call(
     };
     let reply = transport.call(&request, &Interrupt::never());
     reply.unwrap().results().to_vec()
+}
+
+/// The results of an NFS call by [`ROOT`].
+pub(crate) fn nfs(
+    transport: &dyn Transport,
+    procedure: Procedure,
+    arguments: &(dyn Encode + Sync),
+) -> Vec<u8> {
+    call(transport, ROOT, (nfs3::PROGRAM, procedure.number()), arguments)
+}
+
+/// The handle of an export's root.
+pub(crate) fn mount(transport: &dyn Transport, who: (u32, u32), path: &str) -> FileHandle {
+    let path = ExportPath(Opaque::new(path.as_bytes()).unwrap());
+    let procedure = mount3::Procedure::Mount.number();
+    let mounted = call(transport, who, (mount3::PROGRAM, procedure), &path);
+    match decode_all(&mounted).unwrap() {
+        MountReply::Ok(mounted) => mounted.root,
+        MountReply::Failed(status) => panic!("not mounted: {status}"),
+    }
+}
+
+/// What a name stands for.
+pub(crate) fn lookup(
+    transport: &dyn Transport,
+    directory: FileHandle,
+    name: &[u8],
+) -> Result<FileHandle, Status> {
+    let name = Filename::new(name).unwrap();
+    let found = nfs(transport, Procedure::Lookup, &DirectoryName { directory, name });
+    match decode_all::<Outcome<LookupOk, Option<Fattr>>>(&found).unwrap() {
+        Outcome::Ok(found) => Ok(found.object),
+        Outcome::Failed(status, _) => Err(status),
+    }
 }

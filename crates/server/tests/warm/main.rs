@@ -3,6 +3,8 @@
 //! part says so and is left out.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../../rpc/tests/warm/sys.rs"]
+mod counting;
 mod sys;
 #[path = "../wire/mod.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by the tests of this folder")]
@@ -212,11 +214,11 @@ fn count_allocations(directory: &Path) -> bool {
         }
         // The fewest of some rounds: a thread that closes what is idle allocates now and then.
         let round = || {
-            let before = sys::allocations();
+            let before = counting::allocations();
             for _ in 0..WARM {
                 exchange(&mut wire.stream, &call, &mut reply);
             }
-            sys::allocations() - before
+            counting::allocations() - before
         };
         let allocations = std::iter::repeat_with(round)
             .take(ROUNDS)
@@ -337,8 +339,8 @@ fn count_each(address: SocketAddr, count: &Count) -> bool {
 }
 
 /// The most system calls of a CREATE and the REMOVE after it: the directory before and after each, the file made, looked at, its
-/// handle and closed; its handle, looked at, its handle again under the locks, and removed.
-const MADE_AND_REMOVED: usize = 6 + 6;
+/// handle and closed; its handle, looked at, and removed.
+const MADE_AND_REMOVED: usize = 6 + 5;
 
 /// Names that are made and removed: each call with a number of its own, else it would be taken for the same one sent again.
 fn count_names(wire: &mut Wire, count: &Count) -> bool {

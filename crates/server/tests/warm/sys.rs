@@ -1,43 +1,11 @@
-//! Counts what a warm call costs: allocations of this process, and the system calls of a traced one.
+//! Counts the system calls of a traced process.
 //!
-//! JUSTIFICATION: the allocator is an unsafe trait, and ptrace has no safe binding; the kernel counts calls nowhere that any
-//! process may read.
-#![allow(
-    unsafe_code,
-    reason = "GlobalAlloc; ptrace, and a child that asks to be traced"
-)]
+//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may read.
+#![allow(unsafe_code, reason = "ptrace, and a child that asks to be traced")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// How often memory was asked for so far.
-pub(crate) fn allocations() -> usize {
-    COUNT.load(Ordering::SeqCst)
-}
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from the call above with this `layout`, as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 /// A thread of a traced process begins or ends a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
