@@ -11,11 +11,9 @@ use serde_json::Value;
 const SECONDS: Duration = Duration::from_secs(60);
 /// What the slow file system takes for a READ or a COMMIT, in µs.
 const SLOWNESS_US: f64 = 5000.0;
-/// The most that a quick call may be delayed, in µs.
-const DELAY_MAX_US: f64 = 200.0;
 
 #[test]
-fn a_quick_call_behind_a_slow_one_of_another_export_is_not_delayed() -> Result<()> {
+fn a_quick_call_behind_a_slow_one_of_another_export_is_answered_long_before_it() -> Result<()> {
     let mut command = Command::new(program("curt")?);
     command.args(["bench", "latency", "--slow", "--quick", "--json"]);
     let (_, output, errors) = finish(&mut command, SECONDS)?;
@@ -27,8 +25,10 @@ fn a_quick_call_behind_a_slow_one_of_another_export_is_not_delayed() -> Result<(
     );
     for row in rows {
         let number = |key: &str| row[key].as_f64().with_context(|| format!("no {key}: {row}"));
-        ensure!(number("slow_us")? >= SLOWNESS_US, "nothing was slow: {row}");
-        ensure!(number("delay_us")? < DELAY_MAX_US, "{row}");
+        let (slow, behind) = (number("slow_us")?, number("behind_us")?);
+        ensure!(slow >= SLOWNESS_US, "nothing was slow: {row}");
+        // It would take as long as the slow one if it waited for that; how little it takes is for the benchmark to say.
+        ensure!(behind < slow / 2.0, "it waited for the slow one: {row}");
     }
     Ok(())
 }
