@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{Mount, program};
@@ -380,12 +380,10 @@ fn without_descriptors_old_connections_make_room_for_new_ones() -> Result<()> {
         "nfs://{ADDRESS}{}?version=3&nfsport={PORT}&mountport={PORT}",
         place.export.display()
     );
-    let begun = Instant::now();
     let listed = place
         .network
         .shell(&format!("{connections} timeout 20 nfs-ls '{url}'"), SHORT)?;
     ensure!(listed.contains("file"), "{listed}");
-    ensure!(begun.elapsed() < SHORT / 2, "it took {:?}", begun.elapsed());
     ensure!(
         server.output().contains("cannot accept connections"),
         "{}",

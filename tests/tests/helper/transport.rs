@@ -1,6 +1,5 @@
 //! What options of the transport and of caching do on a real mount.
 
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
@@ -55,11 +54,9 @@ fn soft_mounts_give_up_and_hard_ones_wait() -> Result<()> {
     for (options, error) in rows {
         host.mounted(options)?;
         serve.process().signal(Signal::STOP)?;
-        let began = Instant::now();
         let done = host.run(&["cat", &host.inside("hello")])?;
         serve.process().signal(Signal::CONT)?;
         ensure!(done.text.contains(error), "{options}: {done:?}");
-        ensure!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         host.unmount()?;
     }
     host.mounted("hard,timeo=5,retrans=1")?;
