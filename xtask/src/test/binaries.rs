@@ -14,7 +14,7 @@ use crate::root;
 /// A program of tests.
 #[derive(Clone, Debug)]
 pub(super) struct Binary {
-    /// The crate's and the target's name.
+    /// The name of the crate's folder, and the target's.
     pub(super) package: String,
     pub(super) target: String,
     path: PathBuf,
@@ -29,8 +29,6 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// What is worth showing.
     pub(super) said: String,
-    /// The tests that failed, by name. None of them in a failure: the program itself did.
-    pub(super) failures: Vec<String>,
 }
 
 /// Has cargo build the tests that `arguments` select, and gives their programs; none, with a failure, if it cannot.
@@ -74,9 +72,9 @@ impl Binary {
 
     /// One that somebody else made.
     #[cfg(test)]
-    pub(super) fn at(path: &std::path::Path) -> Self {
+    pub(super) fn at(path: &std::path::Path, package: &str) -> Self {
         Self {
-            package: "none".to_owned(),
+            package: package.to_owned(),
             target: "none".to_owned(),
             path: path.to_owned(),
             directory: root(),
@@ -98,7 +96,6 @@ impl Binary {
     pub(super) fn run(&self, arguments: &[&str]) -> Result<Outcome> {
         let start = Instant::now();
         let mut said = String::new();
-        let mut failures = Vec::new();
         let mut heard: Option<Sum> = None;
         let (mut reader, writer) = std::io::pipe().context("a pipe")?;
         let mut command = self.command(arguments);
@@ -111,7 +108,6 @@ impl Binary {
             if let Some(results) = cargo::results(&line) {
                 heard = Some(heard.unwrap_or_default().and(results));
             }
-            failures.extend(cargo::failed(&line).map(str::to_owned));
             if !cargo::is_usual(&line) {
                 said.push_str(&line);
                 said.push('\n');
@@ -129,7 +125,6 @@ impl Binary {
             sum,
             took: start.elapsed(),
             said,
-            failures,
         })
     }
 }

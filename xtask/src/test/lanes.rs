@@ -6,28 +6,26 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::binaries::{self, Binary, Outcome};
+use super::binaries::{Binary, Outcome};
 use super::cargo::Sum;
 
 /// How many programs of unit tests run at a time: many of them keep one processor busy.
 const UNITS: usize = 2;
 /// How many tests of whole programs: they wait for their kernels and servers much of the time.
 const LANES: usize = 3;
-/// So many of a part are run once more at most: more than that are no accident.
-const AGAIN_MAX: usize = 6;
 /// Whatever takes so long is told of by itself.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The crate of whole-program tests.
-const WHOLE_PROGRAMS: &str = "curt-tests";
+/// The folder of whole-program tests.
+const WHOLE_PROGRAMS: &str = "tests";
 /// Its programs whose tests share what they measured, or each fill the machine with a thousand processes: they stay together.
 const TOGETHER: [&str; 2] = ["bench", "silence"];
 /// Its programs that replay the recorded workloads in their own time: these few run side by side, with nothing else.
 const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
 /// Its programs that hold times against each other, or leave others no time: nothing else runs beside them.
-const ALONE: [&str; 4] = ["connections", "memory", "silence", "slow_exports"];
+const ALONE: [&str; 3] = ["connections", "silence", "slow_exports"];
 /// What takes longest begins first: whoever is alone at the end is done soon.
-const LONGEST: [&str; 16] = [
+const LONGEST: [&str; 17] = [
     "million_names",
     "conformance",
     "listing",
@@ -36,6 +34,7 @@ const LONGEST: [&str; 16] = [
     "bench",
     "linux_writes_100_000_times_at_random",
     "random_writer_on_a_mount_of_knfsd_finds_nothing_wrong",
+    "every_kind_of_line_is_served_to_the_linux_client_and_read_again",
     "curt_and_linux_see_each_others_changes_at_the_next_open",
     "linux_builds_a_c_project_in_an_export",
     "linux_replays_page_without_a_wrong_result",
@@ -77,18 +76,6 @@ impl Job {
         }
     }
 
-    /// The tests that failed in a run of it, each for itself; the whole program if that died.
-    fn failed(self, outcome: &Outcome) -> Vec<Self> {
-        let one = |name: &String| Self {
-            binary: self.binary.clone(),
-            tests: Tests::One(name.clone()),
-        };
-        match outcome.failures.as_slice() {
-            [] if outcome.sum.failed > 0 => vec![self],
-            failures => failures.iter().map(one).collect(),
-        }
-    }
-
     /// Where it stands in [`LONGEST`].
     fn place(&self) -> usize {
         let is_it = |long: &&str| match &self.tests {
@@ -99,22 +86,24 @@ impl Job {
     }
 }
 
-/// Runs the programs of tests that are in the workspace, but for those of whole programs.
-pub(super) fn units() -> Result<Sum> {
-    let (sum, binaries) = binaries::build(&["--workspace", "--exclude", WHOLE_PROGRAMS])?;
+/// Runs all but the tests of whole programs.
+pub(super) fn units(binaries: &[Binary]) -> Result<Sum> {
     let jobs = binaries
-        .into_iter()
+        .iter()
+        .filter(|binary| binary.package != WHOLE_PROGRAMS)
         .map(|binary| Job {
-            binary,
+            binary: binary.clone(),
             tests: Tests::All,
         })
         .collect();
-    Ok(sum.and(side_by_side(jobs, UNITS)?))
+    side_by_side(jobs, UNITS)
 }
 
 /// Runs the tests of whole programs whose names contain `name`.
-pub(super) fn whole_programs(name: &str) -> Result<Sum> {
-    let (mut sum, binaries) = binaries::build(&["-p", WHOLE_PROGRAMS])?;
+pub(super) fn whole_programs(binaries: &[Binary], name: &str) -> Result<Sum> {
+    let mut sum = Sum::default();
+    let is_ours = |binary: &&Binary| binary.package == WHOLE_PROGRAMS;
+    let binaries: Vec<Binary> = binaries.iter().filter(is_ours).cloned().collect();
     for named in TOGETHER.iter().chain(&REPLAYS).chain(&ALONE) {
         let is_there = binaries.is_empty() || binaries.iter().any(|binary| binary.target == **named);
         ensure!(is_there, "there are no tests {named}");
@@ -149,7 +138,6 @@ pub(super) fn whole_programs(name: &str) -> Result<Sum> {
 fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<Sum> {
     jobs.sort_by_key(Job::place);
     let waiting = Mutex::new(VecDeque::from(jobs));
-    let failed = Mutex::new(Vec::new());
     let lane = || -> Result<Sum> {
         let mut sum = Sum::default();
         loop {
@@ -160,41 +148,17 @@ fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<Sum> {
             let outcome = job.run()?;
             tell(&job.name(), &outcome);
             sum = sum.and(outcome.sum);
-            lock(&failed).extend(job.failed(&outcome));
         }
     };
-    let sum = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
         let mut sum = Sum::default();
         for thread in running {
             let lane = thread.join().ok().context("a lane panicked")?;
             sum = sum.and(lane?);
         }
-        anyhow::Ok(sum)
-    })?;
-    let failed = std::mem::take(&mut *lock(&failed));
-    again(failed, sum)
-}
-
-/// Runs once more, each by itself, what failed beside others. What then passes has not failed for the project's sake, but for the
-/// machine's or the test's own, and is counted as unsteady.
-fn again(failed: Vec<Job>, mut sum: Sum) -> Result<Sum> {
-    if failed.len() > AGAIN_MAX {
-        return Ok(sum);
-    }
-    for job in failed {
-        let outcome = job.run()?;
-        let verdict = if outcome.sum.failed == 0 {
-            sum.failed = sum.failed.saturating_sub(1);
-            sum.passed += 1;
-            sum.unsteady += 1;
-            "well"
-        } else {
-            "FAILED"
-        };
-        println!("once more, by itself: {}: {verdict}", job.name());
-    }
-    Ok(sum)
+        Ok(sum)
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -215,12 +179,9 @@ fn tell(name: &str, outcome: &Outcome) {
 mod tests {
     use super::*;
 
-    /// A "program of tests": the first time it is run as a whole, two of its tests fail; by itself, only `bad` does.
+    /// A "program of tests": two of its five fail, and it notes that it was run.
     const PROGRAM: &str = "#!/bin/sh
-if [ \"$1\" = --exact ]; then
-    [ \"$2\" = shaky ] && echo 'test result: ok. 1 passed; 0 failed; 0 ignored' && exit 0
-    echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 101
-fi
+echo run >>\"$0.runs\"
 echo 'test shaky ... FAILED'
 echo 'test bad ... FAILED'
 echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored'
@@ -228,7 +189,7 @@ exit 101
 ";
 
     #[test]
-    fn what_failed_beside_others_is_run_once_more_and_counted_as_unsteady() {
+    fn what_failed_has_failed_and_is_not_run_again() {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("program");
         std::fs::write(&program, PROGRAM).expect("a file");
@@ -237,16 +198,14 @@ exit 101
             .arg(&program)
             .status();
         assert!(runs.expect("chmod").success());
-        let job = Job {
-            binary: Binary::at(&program),
-            tests: Tests::All,
-        };
-        let sum = side_by_side(vec![job], 1).expect("it runs");
-        let expected = Sum {
-            passed: 4,
-            failed: 1,
-            unsteady: 1,
-        };
+        let programs = [
+            Binary::at(&program, "crate"),
+            Binary::at(&program, WHOLE_PROGRAMS),
+        ];
+        let sum = units(&programs).expect("it runs");
+        let expected = Sum { passed: 3, failed: 2 };
         assert_eq!(sum, expected);
+        let runs = std::fs::read_to_string(program.with_extension("runs")).expect("its note");
+        assert_eq!(runs, "run\n", "the one that is not of whole programs, once");
     }
 }
