@@ -1,13 +1,16 @@
 //! LINK: another name for a file.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
-use super::{NameChange, prove_change};
+use super::{Ended, NameChange, prove_change};
 use crate::{
     api::Found,
-    client::Client,
+    client::{Asked, Client},
     errno,
     identity::{Caller, InodeId},
+    inode::Inode,
     plan::v3,
 };
 
@@ -26,7 +29,21 @@ impl Client {
         let (inode, directory) = (self.held(id)?, self.held_directory(directory)?);
         let asked = self.asked(caller);
         self.check_new_name(name)?;
-        let change = NameChange::begin(self, &directory, name);
+        let ended = self.link_at_server(&asked, &inode, (&directory, name))?;
+        let label = self.learn_own(&directory, name, Some(&inode), ended);
+        let found = self.found(&directory, &inode, label)?;
+        self.note_promise(&directory, name, &found, ended.sent_at);
+        Ok(found)
+    }
+
+    /// Sends LINK and keeps what its reply tells of file and directory.
+    pub(super) fn link_at_server(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        (directory, name): (&Arc<Inode>, &[u8]),
+    ) -> Result<Ended, Errno> {
+        let change = NameChange::begin(self, directory, name);
         let wire = &self.core.wire;
         let answer = v3::link(wire, asked.asker(), inode.handle(), directory.handle(), name);
         let answer = answer.map_err(|error| {
@@ -41,13 +58,10 @@ impl Client {
         }
         match answer.outcome {
             Ok(()) => {
-                prove_change(&asked, &directory, ended);
-                let label = self.learn_own(&directory, name, Some(&inode), ended);
-                let found = self.found(&directory, &inode, label)?;
-                self.note_promise(&directory, name, &found, ended.sent_at);
-                Ok(found)
+                prove_change(asked, directory, ended);
+                Ok(ended)
             }
-            Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
+            Err(status) => Err(self.refused_change(asked, (directory, name), status, ended)),
         }
     }
 }

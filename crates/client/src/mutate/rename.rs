@@ -12,6 +12,7 @@ use crate::{
     errno,
     identity::{Caller, InodeId},
     inode::{Inode, Kept},
+    meeting::Opening,
     plan::v3,
 };
 
@@ -45,18 +46,51 @@ impl Client {
         let moved = self.names.find(old.id(), from.1).and_then(|kept| kept.child);
         let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
         let target = self.removal_target(&asked, &new, to.1)?;
-        if let Target::Open(target) = &target
-            && !is_moved(target)
-        {
+        let replaced_open = match &target {
+            Target::Open(target) if !is_moved(target) => Some(target),
+            Target::Open(_) | Target::Closed(_) | Target::Missing => None,
+        };
+        // Its last close would remove it, and it is to have its name again if the server refuses.
+        let _kept = replaced_open.map(|target| Opening::of_new(self, target));
+        if let Some(target) = replaced_open {
             self.sillyrename(&asked, &new, to.1, target)?;
         }
-        self.rename_at_server(&asked, (&old, from.1), (&new, to.1))?;
+        if let Err(error) = self.rename_at_server(&asked, (&old, from.1), (&new, to.1)) {
+            if let Some(target) = replaced_open {
+                self.undo_sillyrename(&asked, (&new, to.1), target);
+            }
+            return Err(error);
+        }
         if let Target::Closed(removal) = &target
             && !is_moved(removal.of())
         {
             self.note_removed(&asked, removal.of());
         }
         Ok(())
+    }
+
+    /// Gives a file its name again that was to be replaced while it is open, and was not. LINK replaces nothing, so this does no harm if the reply was
+    /// lost to a RENAME that was done.
+    fn undo_sillyrename(&self, asked: &Asked, place: Place<'_>, target: &Arc<Inode>) {
+        let Some(silly) = target.facts().kept.file().silly.clone() else {
+            return;
+        };
+        match self.link_at_server(asked, target, place) {
+            Ok(ended) => {
+                let _ = self.learn_own(place.0, place.1, Some(target), ended);
+                target
+                    .facts()
+                    .kept
+                    .file()
+                    .silly
+                    .take_if(|now| now.name == silly.name);
+                self.remove_silly(target, &silly);
+            }
+            Err(error) => {
+                let (name, silly) = (place.1.escape_ascii(), silly.name.escape_ascii());
+                tracing::warn!(%name, %silly, %error, "a file that was not replaced does not get its name again");
+            }
+        }
     }
 
     /// Sends RENAME and keeps what its success proves.

@@ -268,6 +268,34 @@ fn a_file_replaced_while_open_lives_until_its_last_close() {
 }
 
 #[test]
+fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = user(1000);
+    let top = mounted.client.root();
+    let closed = mounted.client.mkdir(&root(), top, b"closed", 0o755).unwrap().id;
+    mounted.put(&root(), closed, "theirs", 0o644, b"other");
+    let open = mounted.client.mkdir(&root(), top, b"open", 0o777).unwrap().id;
+    let mine = mounted.put(&me, open, "mine", 0o644, b"mine");
+    let opened = mounted.client.open(&me, mine.id, OpenFlags::reading()).unwrap();
+    let refused = mounted
+        .client
+        .rename(&me, (closed, b"theirs"), (open, b"mine"), RenameMode::Replace);
+    assert_eq!(refused, Err(Errno::ACCESS));
+    assert_eq!(mounted.lookup(&me, open, "mine").unwrap().id, mine.id);
+    mounted.client.close(&me, &opened.file).unwrap();
+    assert_eq!(list(&mounted, open), ["mine"]);
+    assert_eq!(mounted.cat(&me, mine.id).unwrap(), b"mine");
+    assert_eq!(
+        mounted
+            .client
+            .getattr(&me, mine.id)
+            .map(|stat| stat.attributes.links),
+        Ok(1)
+    );
+}
+
+#[test]
 fn rename_moves_and_replaces_and_keeps_what_is_known() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
