@@ -127,7 +127,7 @@ pub enum Security {
 }
 
 /// Options of every file system (mount(8)).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GenericSettings {
     /// `ro`.
     pub read_only: bool,
@@ -135,7 +135,7 @@ pub struct GenericSettings {
     pub noexec: bool,
     /// `nosuid`.
     pub nosuid: bool,
-    /// `nodev`.
+    /// `nodev`, the default: the kernel opens device nodes without asking us, and checks no rights of a mount that leaves them to the server.
     pub nodev: bool,
     /// `sync`: every write reaches stable storage before it returns.
     pub sync: bool,
@@ -175,6 +175,24 @@ pub enum Allow {
     Other,
     /// The user who mounted, and root.
     Root,
+}
+
+impl Default for GenericSettings {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            noexec: false,
+            nosuid: false,
+            nodev: true,
+            sync: false,
+            dirsync: false,
+            atime: Atime::default(),
+            nodiratime: false,
+            allow: Allow::default(),
+            remount: false,
+            sloppy: false,
+        }
+    }
 }
 
 impl Default for Settings {

@@ -64,6 +64,7 @@ impl List {
         let flags = [
             ("nosuid", generic.nosuid),
             ("nodev", generic.nodev),
+            ("dev", !generic.nodev),
             ("noexec", generic.noexec),
             ("sync", generic.sync),
             ("dirsync", generic.dirsync),

@@ -80,7 +80,7 @@ fn opposite(option: &str) -> &'static str {
         "rw" => "ro",
         "exec" => "noexec",
         "suid" => "nosuid",
-        "dev" => "nodev",
+        "nodev" => "dev",
         "atime" | "relatime" => "noatime",
         "nostrictatime" => "strictatime",
         "diratime" => "nodiratime",

@@ -44,12 +44,11 @@ pub(super) const ROWS: &[Row] = &[
     generic!("users", noexec = true, nosuid = true, nodev = true),
     generic!("owner", nosuid = true, nodev = true),
     generic!("group", nosuid = true, nodev = true),
-    // As mount(8) has it: rw,suid,dev,exec,async, and nothing else.
+    // As mount(8) has it, but for `dev`, which has to be said.
     generic!(
         "defaults",
         read_only = false,
         nosuid = false,
-        nodev = false,
         noexec = false,
         sync = false
     ),
