@@ -1,5 +1,6 @@
 //! `cargo xtask compare`: measures beside other servers, and keeps what the documents say of it.
 
+mod goals;
 mod tables;
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The tables that are made of the benchmark's JSON. Rows that we lose say so.
+//! The tables that are made of the benchmark's JSON. Rows that we lose, and goals that are missed, say so.
 
 use std::fmt::Write as _;
 
@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::PICTURE;
+use super::goals::{Measure, missed};
 
 /// The server that ours is laid beside.
 const PEER: &str = "ganesha";
@@ -40,8 +41,8 @@ pub(super) fn readme(report: &Value) -> Result<String> {
         let (Some(sixteen), Some(all)) = (same(16), same(64)) else {
             continue;
         };
-        let times = faster(peer(single, "us"), number(single, "curt_us"));
-        let rates = faster(number(sixteen, "ops_per_s"), peer(sixteen, "ops_per_s"));
+        let times = faster(single, Measure::Time);
+        let rates = faster(sixteen, Measure::Rate);
         let _ = writeln!(
             text,
             "| {name} | {} µs | {} µs | {times} | {} k/s | {} k/s | {rates} | {} µs | {} µs |",
@@ -70,11 +71,11 @@ fn single(rows: &[Value], placement: &str, title: &str) -> String {
             tenths(number(row, "floor_us")),
             tenths(number(row, "curt_us")),
             tenths(number(row, "curt_p99_us")),
-            interval(row),
+            by_floor(row),
             tenths(number(row, "filecache_off_us")),
             tenths(number(row, "mount_us")),
             tenths(peer(row, "us")),
-            faster(peer(row, "us"), number(row, "curt_us")),
+            faster(row, Measure::Time),
             // What nobody could beat: a server that does nothing but the system calls, and one that does nothing at all.
             factor(peer(row, "us"), number(row, "floor_us")),
             factor(peer(row, "us"), number(row, "echo_us")),
@@ -102,13 +103,13 @@ fn many(rows: &[Value], outstanding: u64, connections: u64) -> String {
             text_of(row, "op"),
             tenths(number(row, "floor_us")),
             tenths(number(row, "curt_us")),
-            interval(row),
+            by_floor(row),
             thousands(number(row, "ops_per_s")),
             thousands(peer(row, "ops_per_s")),
-            faster(number(row, "ops_per_s"), peer(row, "ops_per_s")),
+            faster(row, Measure::Rate),
             tenths(number(row, "cpu_us")),
             tenths(peer(row, "cpu_us")),
-            faster(peer(row, "cpu_us"), number(row, "cpu_us")),
+            faster(row, Measure::Processor),
         );
     }
     text.push('\n');
@@ -176,21 +177,33 @@ fn peer(row: &Value, key: &str) -> Option<f64> {
 /// How many times as much the one is as the other.
 fn factor(one: Option<f64>, other: Option<f64>) -> String {
     match one.zip(other) {
-        Some((one, other)) if other > 0.0 => format!("{:.1} times", one / other),
+        Some((one, other)) if other > 0.0 => format!("{:.2} times", one / other),
         _ => String::new(),
     }
 }
 
 /// By which factor ours is better; below 1 we lose.
-fn faster(more: Option<f64>, less: Option<f64>) -> String {
+fn faster(row: &Value, measure: Measure) -> String {
+    let (more, less) = match measure {
+        Measure::Rate => (number(row, "ops_per_s"), peer(row, "ops_per_s")),
+        Measure::Processor => (peer(row, "cpu_us"), number(row, "cpu_us")),
+        Measure::Time | Measure::ByFloor => (peer(row, "us"), number(row, "curt_us")),
+    };
     match more.zip(less) {
         Some((more, less)) if less > 0.0 => {
-            let factor = more / less;
+            // As it is shown, so that what is shown as reached is.
+            let factor = (more / less * 100.0).round() / 100.0;
             let word = if factor < 1.0 { " **loses**" } else { "" };
-            format!("{factor:.1} times{word}")
+            format!("{factor:.2} times{word}{}", missed(row, measure, factor))
         }
         _ => String::new(),
     }
+}
+
+fn by_floor(row: &Value) -> String {
+    let ratio = number(row, "ratio").unwrap_or(0.0);
+    let shown = (ratio * 100.0).round() / 100.0;
+    format!("{}{}", interval(row), missed(row, Measure::ByFloor, shown))
 }
 
 fn interval(row: &Value) -> String {
@@ -231,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_lose_say_so() {
+    fn rows_that_lose_or_miss_their_goal_say_so() {
         let text = benchmarks(&report()).unwrap_or_default();
         assert!(
-            text.contains("| 16.0 | 2.0 times | 2.0 times | 2.3 times |"),
+            text.contains("| 1.05 (1.00 to 1.10) | – | – | 16.0 | 2.00 times | 2.00 times | 2.29 times |"),
             "{text}"
         );
         assert!(
-            text.contains("| 16.0 | 0.5 times **loses** | 2.0 times | 2.3 times |"),
+            text.contains("| 16.0 | 0.50 times **loses** **missed** (2.00) | 2.00 times | 2.29 times |"),
             "{text}"
         );
         assert!(
@@ -252,7 +265,7 @@ mod tests {
         let text = readme(&report()).unwrap_or_default();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
-            text.contains("| 300 k/s | 30 k/s | 10.0 times | 2.0 µs | 29.0 µs |"),
+            text.contains("| 300 k/s | 30 k/s | 10.00 times | 2.0 µs | 29.0 µs |"),
             "{text}"
         );
     }

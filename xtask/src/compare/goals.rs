@@ -1,0 +1,124 @@
+//! What the server is to reach, as the tables hold it against what was measured.
+
+use serde_json::Value;
+
+/// What a goal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// The time by that of the system calls alone: at most.
+    ByFloor,
+    /// The peer's time by ours: at least.
+    Time,
+    /// Our operations a second by the peer's: at least.
+    Rate,
+    /// The peer's processor time of an operation by ours: at least.
+    Processor,
+}
+
+/// A goal of some operations in one arrangement.
+struct Goal {
+    measure: Measure,
+    operations: &'static [&'static str],
+    outstanding: u64,
+    connections: u64,
+    placement: &'static str,
+    factor: f64,
+}
+
+const SMALL: &[&str] = &["GETATTR", "ACCESS", "LOOKUP", "READ", "WRITE UNSTABLE"];
+const WITHOUT_DATA: &[&str] = &["GETATTR", "ACCESS", "LOOKUP"];
+const WITH_DATA: &[&str] = &["READ", "WRITE UNSTABLE"];
+
+/// All of them; READ and WRITE are of 4 KiB.
+const GOALS: [Goal; 8] = [
+    alone(Measure::ByFloor, &["GETATTR"], "any", 1.10),
+    alone(Measure::ByFloor, WITH_DATA, "any", 1.15),
+    alone(Measure::Time, &["GETATTR", "READ"], "one-cpu", 2.0),
+    alone(Measure::Time, &["LOOKUP", "WRITE UNSTABLE"], "one-cpu", 2.5),
+    many(Measure::Rate, WITHOUT_DATA, (16, 1), 8.0),
+    many(Measure::Rate, WITH_DATA, (16, 1), 5.0),
+    many(Measure::Rate, SMALL, (16, 16), 5.0),
+    many(Measure::Processor, SMALL, (64, 1), 8.0),
+];
+
+const fn alone(
+    measure: Measure,
+    operations: &'static [&'static str],
+    placement: &'static str,
+    factor: f64,
+) -> Goal {
+    Goal {
+        measure,
+        operations,
+        outstanding: 1,
+        connections: 1,
+        placement,
+        factor,
+    }
+}
+
+const fn many(
+    measure: Measure,
+    operations: &'static [&'static str],
+    (outstanding, connections): (u64, u64),
+    factor: f64,
+) -> Goal {
+    Goal {
+        measure,
+        operations,
+        outstanding,
+        connections,
+        placement: "any",
+        factor,
+    }
+}
+
+/// What stands behind a factor of a row that does not reach its goal; nothing where it does, or there is none.
+pub(super) fn missed(row: &Value, measure: Measure, factor: f64) -> String {
+    let is_of = |goal: &&Goal| {
+        goal.measure == measure
+            && row["op"]
+                .as_str()
+                .is_some_and(|name| goal.operations.contains(&name))
+            && row["outstanding"].as_u64() == Some(goal.outstanding)
+            && row["connections"].as_u64() == Some(goal.connections)
+            && row["placement"].as_str() == Some(goal.placement)
+    };
+    let reaches = |goal: &&Goal| match measure {
+        Measure::ByFloor => factor <= goal.factor,
+        Measure::Time | Measure::Rate | Measure::Processor => factor >= goal.factor,
+    };
+    GOALS
+        .iter()
+        .find(is_of)
+        .filter(|goal| !reaches(goal))
+        .map_or_else(String::new, |goal| format!(" **missed** ({:.2})", goal.factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_goal_is_held_against_its_own_rows_and_missed_by_a_hundredth() {
+        let row = |op, outstanding, placement| json!({"op": op, "outstanding": outstanding, "connections": 1, "placement": placement});
+        let one = row("GETATTR", 1, "one-cpu");
+        assert_eq!(missed(&one, Measure::Time, 2.0), "");
+        assert_eq!(missed(&one, Measure::Time, 1.99), " **missed** (2.00)");
+        assert_eq!(
+            missed(&one, Measure::ByFloor, 9.0),
+            "",
+            "that is of any processor"
+        );
+        let any = row("GETATTR", 1, "any");
+        assert_eq!(missed(&any, Measure::ByFloor, 1.10), "");
+        assert_eq!(missed(&any, Measure::ByFloor, 1.11), " **missed** (1.10)");
+        assert_eq!(missed(&row("CREATE", 1, "any"), Measure::ByFloor, 9.0), "");
+        assert_eq!(
+            missed(&row("READ", 16, "any"), Measure::Rate, 4.9),
+            " **missed** (5.00)"
+        );
+    }
+}
