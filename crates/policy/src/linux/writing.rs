@@ -120,8 +120,11 @@ impl Linux {
         self.send(Request::SetAttributes, seen.id);
         self.refresh_own(seen.id, now);
         self.see(seen);
+        let object = self.object(seen.id, now);
+        // Linux takes another ctime for another content, its own doing or not: after a chmod(2) or utimensat(2) a file is read again.
+        object.pages.clear();
         if rights {
-            self.object(seen.id, now).forget_rights();
+            object.forget_rights();
         }
     }
 

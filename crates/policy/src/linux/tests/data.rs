@@ -52,6 +52,19 @@ fn any_reads_bring_each_page_once() {
 }
 
 #[test]
+fn after_its_attributes_were_set_a_file_is_read_again() {
+    let size = 24 * 4096;
+    let mut linux = with_file(CacheOptions::default(), size);
+    linux.read(OpenId(1), &file(size), (0, size), seconds(0));
+    linux.read(OpenId(2), &file(size), (0, size), seconds(0));
+    assert_eq!(sent(&mut linux), [Request::DataRead]);
+    linux.set_attributes(&file(size), true, seconds(1));
+    linux.read(OpenId(3), &file(size), (0, size), seconds(1));
+    linux.read(OpenId(4), &file(size), (0, size), seconds(1));
+    assert_eq!(sent(&mut linux), [Request::SetAttributes, Request::DataRead]);
+}
+
+#[test]
 fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_write() {
     let mut linux = linux(CacheOptions::default());
     linux.look_up(WHO, (ROOT, b"new"), None, Intent::OpenOrMake, seconds(0));
