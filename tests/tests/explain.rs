@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -429,6 +430,27 @@ fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
     assert!(status.success(), "{errors}");
     assert_eq!(all["mounts"][0]["unfinished"], true, "{all}");
     assert!(errors.contains("left processes behind"), "{errors}");
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn what_is_written_and_read_after_an_explanation_is_as_ever() {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    std::fs::write(export.join("large"), vec![7; 4 << 20]).unwrap();
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    // One file is open, with bytes to be written, while something else is explained and when that ends.
+    let mut open = std::fs::File::create(mount.directory().join("open")).unwrap();
+    open.write_all(b"before ").unwrap();
+    explain(&network, mount.directory(), "", &["true"]);
+    assert_eq!(std::fs::read(export.join("open")).unwrap(), b"before ");
+    open.write_all(b"and after").unwrap();
+    open.sync_all().unwrap();
+    assert_eq!(std::fs::read(export.join("open")).unwrap(), b"before and after");
+    let copied = std::fs::copy(mount.directory().join("large"), mount.directory().join("copy"));
+    assert_eq!(copied.unwrap(), 4 << 20);
+    assert_eq!(std::fs::read(export.join("copy")).unwrap(), vec![7; 4 << 20]);
     mount.unmount().unwrap();
 }
 

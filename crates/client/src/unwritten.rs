@@ -13,6 +13,11 @@ impl Client {
         self.name_by_paths(self.core.plane.sync_all(limit))
     }
 
+    /// Writes what is unwritten now, for at most `limit`. Unlike after [`Client::sync_all`], everything goes on.
+    pub fn write_all(&self, limit: Duration) {
+        self.core.plane.write_all(limit);
+    }
+
     /// What is not on the server's disk at this moment.
     #[must_use]
     pub fn unwritten(&self) -> Vec<Unsent> {

@@ -83,15 +83,34 @@ impl DataPlane {
     /// Writes what all files hold, for at most `limit`, and then ends all requests of the data half that still wait. Returns
     /// what was given up. For the end of the mount: nothing can be written or read ahead afterwards.
     pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<Unsent> {
-        let deadline = Interrupt::new();
-        let alarm = deadline.clone();
-        self.background
-            .spawn_after(limit, Box::new(move || alarm.raise()));
-        self.sync_until(&deadline)
+        self.sync_until(&self.raised_after(limit))
     }
 
     /// As [`DataPlane::sync_all`], until `deadline` is raised.
     pub fn sync_until(self: &Arc<Self>, deadline: &Interrupt) -> Vec<Unsent> {
+        self.write_until(deadline);
+        self.stop.raise();
+        self.unwritten_files(|_| true)
+            .iter()
+            .filter_map(given_up)
+            .collect()
+    }
+
+    /// Writes what all files hold now, for at most `limit`. Files are written and read as ever meanwhile and afterwards.
+    pub fn write_all(self: &Arc<Self>, limit: Duration) {
+        self.write_until(&self.raised_after(limit));
+    }
+
+    /// An interrupt that is raised when `limit` is over.
+    fn raised_after(&self, limit: Duration) -> Interrupt {
+        let deadline = Interrupt::new();
+        let alarm = deadline.clone();
+        self.background
+            .spawn_after(limit, Box::new(move || alarm.raise()));
+        deadline
+    }
+
+    fn write_until(self: &Arc<Self>, deadline: &Interrupt) {
         let files = self.unwritten_files(|_| true);
         for owner in &files {
             self.write_behind(owner);
@@ -103,11 +122,6 @@ impl DataPlane {
                 break;
             }
         }
-        self.stop.raise();
-        self.unwritten_files(|_| true)
-            .iter()
-            .filter_map(given_up)
-            .collect()
     }
 
     /// What is not on the server's disk at this moment.

@@ -133,10 +133,8 @@ impl Explainer {
         let deadline = Instant::now() + SETTLING;
         // The last close may still be on its way, with bytes to be written; and what is written behind belongs to the command, too.
         let is_settled = self.settle(&explanation, deadline) && {
-            drop(
-                self.client
-                    .sync_all(deadline.saturating_duration_since(Instant::now())),
-            );
+            self.client
+                .write_all(deadline.saturating_duration_since(Instant::now()));
             self.settle(&explanation, deadline)
         };
         self.put_away(&mut self.present.lock());
