@@ -258,3 +258,18 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
     ensure!(!mounts.contains(&place), "{mounts}");
     scene.server.process().signal(Signal::CONT)
 }
+
+#[test]
+fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
+    let scene = Scene::new(LASTING)?;
+    let mut file = fs::File::create(scene.mount.directory().join("open"))?;
+    std::io::Write::write_all(&mut file, b"left open")?;
+    // The kernel keeps this from a FUSE file system, and says that it is done.
+    rustix::fs::syncfs(&file)?;
+    let there = scene.export.join("open");
+    until("the bytes are at the server", MINUTE, || {
+        Ok((fs::read(&there)? == b"left open").then_some(()))
+    })?;
+    drop(file);
+    scene.mount.unmount()
+}
