@@ -38,9 +38,9 @@ pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
 }
 
-/// Words or numbers in nfsstat's columns.
+/// Words or numbers in nfsstat's columns of eleven characters; one that is as long as its column takes more, so that none run together.
 pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
-    let mut text: String = cells.iter().map(|cell| format!("{cell:<11}")).collect();
+    let mut text: String = cells.iter().map(|cell| format!("{cell:<10} ")).collect();
     text.push('\n');
     text
 }
@@ -62,7 +62,7 @@ pub(super) fn procedures(calls: &ProcedureCalls) -> String {
                 .checked_mul(100)
                 .and_then(|calls| calls.checked_div(total))
                 .unwrap_or(0);
-            let _ = write!(text, "{calls:<10}{:<7}", format!("{percentage}%"));
+            let _ = write!(text, "{calls:<9} {:<7}", format!("{percentage}%"));
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -98,6 +98,18 @@ mod tests {
             lines[6],
             "0         0%     3         75%    0         0%     1         25%    0         0%     0         0%"
         );
+    }
+
+    #[test]
+    fn large_numbers_do_not_run_together() {
+        assert_eq!(
+            super::row(&[53_687_091_200_u64, 34_748_074]),
+            "53687091200 34748074   \n"
+        );
+        let counters = ClientCounters::default();
+        counters.procedures.count(1);
+        let text = super::procedures(&counters.snapshot().requests);
+        assert!(text.contains("1         100%"), "{text}");
     }
 
     #[test]
