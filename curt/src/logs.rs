@@ -1,5 +1,7 @@
 //! Where log lines go: standard error in the foreground, the system log or a file in the background.
 
+mod sparing;
+
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -7,8 +9,11 @@ use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::journal;
+use sparing::Sparing;
 
 /// Where log lines go.
 #[derive(Debug, Clone)]
@@ -32,14 +37,21 @@ pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
         .with_ansi(false)
         // They would be told on standard error, which panics where nobody reads that any more.
         .log_internal_errors(false);
+    let sparing = Sparing::default();
     let started = match destination {
-        Destination::StandardError if journal::is_read_from(io::stderr()) => lines
-            .event_format(journal::Lines::new())
-            .with_writer(io::stderr)
-            .try_init(),
-        Destination::StandardError => lines.with_writer(io::stderr).try_init(),
-        Destination::SystemLog => lines.without_time().with_writer(SystemLog::connect()).try_init(),
-        Destination::File(path) => lines.with_writer(Arc::new(open(path)?)).try_init(),
+        Destination::StandardError if journal::is_read_from(io::stderr()) => {
+            let lines = lines.event_format(journal::Lines::new());
+            lines.with_writer(io::stderr).finish().with(sparing).try_init()
+        }
+        Destination::StandardError => lines.with_writer(io::stderr).finish().with(sparing).try_init(),
+        Destination::SystemLog => {
+            let lines = lines.without_time().with_writer(SystemLog::connect());
+            lines.finish().with(sparing).try_init()
+        }
+        Destination::File(path) => {
+            let lines = lines.with_writer(Arc::new(open(path)?));
+            lines.finish().with(sparing).try_init()
+        }
     };
     started.map_err(io::Error::other)
 }

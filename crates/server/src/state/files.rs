@@ -98,6 +98,23 @@ pub(super) fn check_owner(directory: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
+/// Refuses a secret that others than its owner may read or change, as one that was copied back with another mode.
+pub(super) fn check_secret(path: &Path) -> Result<(), StateError> {
+    let status = match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        status => status.map_err(failed(path))?,
+    };
+    let path = path.to_owned();
+    let (owner, mode) = (status.uid(), status.mode() & 0o7777);
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(StateError::Foreign { path, owner });
+    }
+    if mode & 0o077 != 0 {
+        return Err(StateError::Exposed { path, mode });
+    }
+    Ok(())
+}
+
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> StateError {
     let path = path.to_owned();
     move |source| StateError::Io { path, source }

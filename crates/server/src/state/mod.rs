@@ -68,6 +68,18 @@ pub enum StateError {
         /// What everybody may do with it.
         mode: u32,
     },
+    /// Others may read or change the secret.
+    #[error(
+        "others may use {path} (mode {mode:o}), with which handles of any file can be made: chmod 600 it, or, if somebody may have read it, \
+         give a new key (curt serve --new-key; clients must then mount again)",
+        path = path.display()
+    )]
+    Exposed {
+        /// The secret's file.
+        path: PathBuf,
+        /// What everybody may do with it.
+        mode: u32,
+    },
     /// No random number was to be had.
     #[error("the system gives no random numbers: {0}")]
     Random(rustix::io::Errno),
@@ -81,6 +93,7 @@ impl State {
     pub fn open(directory: &Path) -> Result<Self, StateError> {
         let lock = begin(directory)?;
         let key_path = directory.join(KEY_FILE);
+        files::check_secret(&key_path)?;
         let secret = match files::read(&key_path)? {
             Some(bytes) => <[u8; KEY_BYTES]>::try_from(bytes.as_slice())
                 .map_err(|_| damaged(&key_path, format!("{} bytes instead of {KEY_BYTES}", bytes.len())))?,
@@ -243,6 +256,25 @@ mod tests {
             State::open(directory.path()).unwrap().export_id(b"/b").unwrap(),
             ExportId(2)
         );
+    }
+
+    #[test]
+    fn a_key_that_others_could_read_is_refused_until_it_is_closed_or_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        drop(State::open(path).unwrap());
+        let key = path.join(KEY_FILE);
+        let set = |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o644, 0o640, 0o620, 0o604] {
+            set(mode);
+            let error = State::open(path).err().unwrap().to_string();
+            assert!(error.contains("chmod 600"), "{error}");
+        }
+        set(0o400);
+        drop(State::open(path).unwrap());
+        set(0o644);
+        State::new_key(path).unwrap();
+        State::open(path).unwrap();
     }
 
     #[test]
