@@ -1,7 +1,7 @@
 //! `curt mount`, and the helper that mount(8) calls: arguments, the fork into the background, exit statuses.
 
 use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -10,6 +10,7 @@ use curt_mount::control::{self, Answer, AskError, Question};
 use curt_mount::daemon::{self, Plan, Progress};
 use curt_mount::helper::{Arguments, ExitStatus, Failure};
 use curt_mount::options::{self, OptionError, Parsed, Remark, Source};
+use rustix::process::Signal;
 
 use crate::logs;
 
@@ -65,9 +66,12 @@ fn after_help() -> String {
     )
 }
 
-/// What a background process says first when the mount is live. Instead of it comes [`RETRYING`] or an exit status, and
-/// behind that a line of text for the user.
+/// What a background process says when the mount is live, perhaps after [`WAITING`]. Instead of it comes [`RETRYING`] or an exit
+/// status, and behind that a line of text for the user.
 const READY: &str = "ready";
+
+/// What it says first, with a line of text behind it, when the server is not there and the user is to wait for it.
+const WAITING: &str = "waiting";
 
 /// What it says when the server is not there and it goes on trying (`bg`).
 const RETRYING: &str = "retrying";
@@ -221,10 +225,14 @@ fn remount(arguments: &MountArguments, options: &str) -> Result<(), Failure> {
 
 /// Serves a mount in this process until it is unmounted.
 fn serve(plan: &Plan, tell_parent: bool) -> Result<(), Failure> {
+    if tell_parent {
+        end_with_parent(true);
+    }
     let outcome = daemon::run(plan, &|progress| {
         if tell_parent {
             match progress {
                 Progress::Live => tell(READY, ""),
+                Progress::Waiting(failure, minutes) => say(WAITING, &waiting(failure, minutes)),
                 Progress::Retrying(failure) => tell(RETRYING, &failure.what),
             }
         }
@@ -242,11 +250,30 @@ fn serve(plan: &Plan, tell_parent: bool) -> Result<(), Failure> {
     }
 }
 
+/// Whoever gives up waiting for a server wants no mount later.
+fn end_with_parent(ends: bool) {
+    // No kernel refuses this; if one did, the mount would come when the server does.
+    let _ = rustix::process::set_parent_process_death_signal(ends.then_some(Signal::TERM));
+}
+
+fn waiting(failure: &Failure, minutes: u32) -> String {
+    format!(
+        "{}; trying again for up to {minutes} min (retry=N says how long; with bg it is tried in the background)",
+        failure.what
+    )
+}
+
+/// Tells the parent, which goes on listening.
+fn say(word: &str, text: &str) {
+    // A parent that is gone needs no word.
+    let _ = io::stdout().write_all(format!("{word}\n{text}\n").as_bytes());
+    let _ = io::stdout().flush();
+}
+
 /// Tells the parent; from then on standard output and error lead nowhere, for the caller's pipe must see its end.
 fn tell(word: &str, text: &str) {
-    // A parent that is gone needs no word.
-    let _ = std::io::stdout().write_all(format!("{word}\n{text}\n").as_bytes());
-    let _ = std::io::stdout().flush();
+    end_with_parent(false);
+    say(word, text);
     if let Ok(nowhere) = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -261,7 +288,7 @@ fn tell(word: &str, text: &str) {
 /// Mounts in a process of its own and waits until the mount is live, has failed, or is tried again (`bg`).
 fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<(), Failure> {
     daemon::check(plan)?;
-    let system = |error: std::io::Error| {
+    let system = |error: io::Error| {
         Failure::lasting(
             ExitStatus::System,
             format!("the background process cannot be started: {error}"),
@@ -272,10 +299,10 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<
         .map_err(system)?
         .spawn()
         .map_err(system)?;
-    let mut said = String::new();
-    if let Some(mut output) = child.stdout.take() {
-        output.read_to_string(&mut said).map_err(system)?;
-    }
+    let said = match child.stdout.take() {
+        Some(output) => hear(name, output).map_err(system)?,
+        None => String::new(),
+    };
     let (word, text) = said.split_once('\n').unwrap_or((&said, ""));
     match word {
         READY => Ok(()),
@@ -302,9 +329,24 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<
     }
 }
 
+/// What the background process says last. That the user has to wait is printed at once.
+fn hear(name: &str, output: impl Read) -> io::Result<String> {
+    let mut output = BufReader::new(output);
+    let mut said = String::new();
+    output.read_line(&mut said)?;
+    if said.trim_end() == WAITING {
+        said.clear();
+        output.read_line(&mut said)?;
+        eprintln!("{name}: {}", said.trim_end());
+        said.clear();
+    }
+    output.read_to_string(&mut said)?;
+    Ok(said)
+}
+
 /// This program again, as the process that stays. It is not forked, for a fork of a program that has threads, or will have
 /// them, may hold locks that nobody opens.
-fn background_command(arguments: &MountArguments) -> std::io::Result<Command> {
+fn background_command(arguments: &MountArguments) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .arg("mount")

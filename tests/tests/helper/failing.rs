@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::{Serve, program};
-use curt_tests::process;
+use curt_tests::process::{self, Running};
+use rustix::process::Signal;
 
 use crate::host::{Done, Host, SHORT, with_ports};
 
@@ -152,4 +153,33 @@ fn a_mount_in_the_foreground_waits_for_the_server_as_long_as_retry_says() -> Res
     ensure!(status.code() == Some(0), "{errors}");
     ensure!(host.is_mounted()?);
     host.unmount()
+}
+
+#[test]
+fn who_waits_for_a_server_is_told_so_and_gets_no_mount_after_giving_up() -> Result<()> {
+    let host = Host::new()?;
+    let curt = program("curt")?.display().to_string();
+    let mut command = host.network.command(&curt);
+    command.args([
+        "mount",
+        &host.source(),
+        host.target(),
+        "-o",
+        &with_ports("retry=1"),
+    ]);
+    let mut waiting = Running::start("curt mount", &mut command)?;
+    waiting.wait_for("Connection refused", SHORT)?;
+    waiting.wait_for("trying again for up to 1 min", SHORT)?;
+    waiting.signal(Signal::INT)?;
+    let _ = waiting.wait(SHORT)?;
+    process::until("nobody tries on", SHORT, || {
+        let trying = host.run(&[
+            "pgrep",
+            "-f",
+            &format!("mount --ready-to-parent.*{}", host.target()),
+        ])?;
+        Ok((trying.status == Some(1)).then_some(()))
+    })?;
+    ensure!(!host.is_mounted()?);
+    Ok(())
 }

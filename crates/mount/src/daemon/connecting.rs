@@ -39,6 +39,16 @@ const CACHE_BYTES: u64 = 32 << 20;
 /// Bytes that are read ahead of a sequential reader at most.
 const READ_AHEAD: u64 = 8 << 20;
 
+/// For how many minutes a server that is not there is tried again.
+pub(super) fn retry_minutes(settings: &Settings) -> u32 {
+    let transport = &settings.transport;
+    transport.retry.unwrap_or(if transport.background {
+        RETRY_BACKGROUND
+    } else {
+        RETRY_FOREGROUND
+    })
+}
+
 /// Connects, again and again as the options say; `retrying` is told of the first failure that may pass.
 pub(super) fn connect(
     plan: &Plan,
@@ -46,13 +56,7 @@ pub(super) fn connect(
     events: &Arc<WireEvents>,
     retrying: &mut dyn FnMut(&Failure),
 ) -> Result<Mounted, Failure> {
-    let transport = &plan.settings.transport;
-    let minutes = match transport.retry {
-        Some(minutes) => minutes,
-        None if transport.background => RETRY_BACKGROUND,
-        None => RETRY_FOREGROUND,
-    };
-    let patience = Duration::from_secs(60 * u64::from(minutes));
+    let patience = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
     let began = Instant::now();
     let export = export(plan);
     let mut pause = Duration::from_secs(1);

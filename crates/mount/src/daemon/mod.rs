@@ -71,6 +71,8 @@ pub struct Plan {
 pub enum Progress<'a> {
     /// The mount can be used.
     Live,
+    /// The server is not there; whoever mounts waits while it is tried again for so many minutes.
+    Waiting(&'a Failure, u32),
     /// The server is not there; the mount is tried again in the background (`bg`).
     Retrying(&'a Failure),
 }
@@ -114,10 +116,14 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
     let events = Arc::new(WireEvents::default());
     let mut told = false;
     let mounted = connecting::connect(&plan, &environment, &events, &mut |failure| {
-        if plan.settings.transport.background && !told {
-            told = true;
-            progress(Progress::Retrying(failure));
+        if std::mem::replace(&mut told, true) {
+            return;
         }
+        progress(if plan.settings.transport.background {
+            Progress::Retrying(failure)
+        } else {
+            Progress::Waiting(failure, connecting::retry_minutes(&plan.settings))
+        });
     })?;
     let mut settings = plan.settings.clone();
     let client = Arc::new(connecting::client(&mounted, &mut settings, &environment)?);
