@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use curt_bench::child::{self, User};
 use curt_bench::make;
+use curt_bench::replay::Outcome;
 use curt_bench::workload::Workload;
 use curt_mount::control;
 use curt_trace::ProcedureCalls;
@@ -57,13 +58,24 @@ pub(super) fn run(
     if let Some(what) = &differing {
         eprintln!("wrong: {what}");
     }
+    show((workload, directory), &outcome, sent.as_ref(), arguments.json)?;
+    Ok(outcome.wrong == 0 && differing.is_none())
+}
+
+/// Says what came of it, and what a Curt mount sent for it.
+fn show(
+    (workload, directory): (Workload, &Path),
+    outcome: &Outcome,
+    sent: Option<&ProcedureCalls>,
+    as_json: bool,
+) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    if arguments.json {
+    if as_json {
         let mut said = json!({
             "workload": workload.name(), "at": directory, "operations": outcome.operations,
             "wrong": outcome.wrong, "seconds": outcome.seconds,
         });
-        if let (Some(sent), Some(fields)) = (&sent, said.as_object_mut()) {
+        if let (Some(sent), Some(fields)) = (sent, said.as_object_mut()) {
             let mut calls: serde_json::Map<_, _> = sent
                 .iter()
                 .map(|(name, calls)| (name.to_owned(), json!(calls)))
@@ -79,11 +91,11 @@ pub(super) fn run(
             out,
             "{workload} at {at}: {operations} operations, {wrong} wrong, {seconds:.2} s"
         )?;
-        if let Some(sent) = &sent {
+        if let Some(sent) = sent {
             writeln!(out, "requests: {}", sent.total())?;
         }
     }
-    Ok(outcome.wrong == 0 && differing.is_none())
+    Ok(())
 }
 
 /// What the Curt mount of this user at `directory` has sent; `None`: it is none.
