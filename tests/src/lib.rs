@@ -16,5 +16,7 @@ pub mod mountstats;
 pub mod network;
 pub mod process;
 pub mod prometheus;
+pub mod random;
 pub mod relay;
 pub mod requests;
+pub mod sys;

@@ -2,14 +2,17 @@
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The sequence of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,15 +21,18 @@ impl Random {
     }
 
     /// A number below `limit`; 0 where there is none.
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
+    ///
+    /// # Panics
+    /// Never: what is below a usize is one.
+    pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit.max(1) as u64;
-        usize::try_from(self.next() % limit).expect("it is below what was a usize")
+        usize::try_from(self.number() % limit).expect("it is below what was a usize")
     }
 
     /// Fills `bytes` from the sequence.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
-            piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
+            piece.copy_from_slice(&self.number().to_le_bytes()[..piece.len()]);
         }
     }
 }

@@ -3,15 +3,15 @@
 //! JUSTIFICATION: a mapping is what is tested here, and there is no safe way to have one of a file.
 #![allow(unsafe_code, reason = "mmap(2) is unsafe by nature")]
 
-use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::ptr;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::param::page_size;
 
 /// A shared mapping of the pages that hold a range of a file, for one operation.
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: *mut core::ffi::c_void,
     length: usize,
     /// Where the range begins in the mapping.
@@ -20,7 +20,10 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     /// Maps `length` bytes from `offset`; they must lie within the file, whose size nobody changes while the mapping lives.
-    pub(crate) fn new(file: &File, offset: usize, length: usize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// mmap(2)'s.
+    pub fn new(file: impl AsFd, offset: usize, length: usize) -> io::Result<Self> {
         let skip = offset % page_size();
         let (flags, protection) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust knows of.
@@ -42,7 +45,8 @@ impl Mapping {
     }
 
     /// Copies the range out.
-    pub(crate) fn read(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length - self.skip];
         // SAFETY: `skip` is within the mapping, which is `length` bytes long.
         let from = unsafe { self.start.cast::<u8>().add(self.skip) };
@@ -52,7 +56,10 @@ impl Mapping {
     }
 
     /// Writes `bytes` to the start of the range.
-    pub(crate) fn write(&self, bytes: &[u8]) {
+    ///
+    /// # Panics
+    /// They are longer than it.
+    pub fn write(&self, bytes: &[u8]) {
         assert!(
             bytes.len() <= self.length - self.skip,
             "a mapping is as long as what is written to it"
@@ -64,7 +71,10 @@ impl Mapping {
     }
 
     /// msync(2), waiting.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the mapping's own.
         Ok(unsafe { msync(self.start, self.length, MsyncFlags::SYNC) }?)
     }

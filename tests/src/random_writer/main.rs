@@ -14,13 +14,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use curt_tests::random::Random;
+use curt_tests::sys::Mapping;
+
 use crate::operation::{Limits, Operation};
-use crate::random::Random;
-use crate::sys::Mapping;
 
 mod operation;
-mod random;
-mod sys;
 
 /// How many of the last operations on a file are printed when one fails, and as many of those that had to do with the wrong byte.
 const PRINTED: usize = 12;

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::random::Random;
+use curt_tests::random::Random;
 
 /// One operation on a file of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,269 @@
+//! A system call as it is told to both worlds.
+
+use std::fmt;
+
+use curt_tests::random::Random;
+use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom};
+
+use crate::names::shown;
+
+/// How many files are open at a time.
+pub(crate) const SLOTS: usize = 8;
+/// The most bytes of one call.
+pub(crate) const CALL_BYTES: usize = 12 << 10;
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Actor {
+    Root,
+    User,
+}
+
+/// What a new time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewTime {
+    Now,
+    Omit,
+    At { seconds: i64, nanoseconds: i64 },
+}
+
+/// A path that shows itself.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Name(pub(crate) Vec<u8>);
+
+impl fmt::Debug for Name {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&shown(&self.0))
+    }
+}
+
+/// Bytes to write: as many as said, from a seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes {
+    seed: u64,
+    length: usize,
+}
+
+impl Bytes {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        Self {
+            seed: random.number(),
+            length: random.below(CALL_BYTES),
+        }
+    }
+
+    pub(crate) fn make(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        Random::new(self.seed).fill(&mut bytes);
+        bytes
+    }
+}
+
+/// A system call, or a few that belong together.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    Open {
+        slot: usize,
+        path: Name,
+        flags: OFlags,
+        mode: u32,
+    },
+    Close {
+        slot: usize,
+    },
+    Write {
+        slot: usize,
+        bytes: Bytes,
+    },
+    WriteAt {
+        slot: usize,
+        offset: u64,
+        bytes: Bytes,
+    },
+    Read {
+        slot: usize,
+        length: usize,
+    },
+    ReadAt {
+        slot: usize,
+        offset: u64,
+        length: usize,
+    },
+    MapWrite {
+        slot: usize,
+        offset: usize,
+        bytes: Bytes,
+        synced: bool,
+    },
+    MapRead {
+        slot: usize,
+        offset: usize,
+        length: usize,
+    },
+    SetLength {
+        slot: usize,
+        length: u64,
+    },
+    Seek {
+        slot: usize,
+        to: SeekFrom,
+    },
+    Allocate {
+        slot: usize,
+        flags: FallocateFlags,
+        offset: u64,
+        length: u64,
+    },
+    CopyRange {
+        from: usize,
+        offset: u64,
+        to: usize,
+        to_offset: u64,
+        length: usize,
+    },
+    Sync {
+        slot: usize,
+        data_only: bool,
+    },
+    StatOpen {
+        slot: usize,
+    },
+    ModeOpen {
+        slot: usize,
+        mode: u32,
+    },
+    TimesOpen {
+        slot: usize,
+        access: NewTime,
+        change: NewTime,
+    },
+    ListOpen {
+        slot: usize,
+    },
+    MakeDirectory {
+        path: Name,
+        mode: u32,
+    },
+    RemoveDirectory {
+        path: Name,
+    },
+    Unlink {
+        path: Name,
+    },
+    Rename {
+        from: Name,
+        to: Name,
+        flags: RenameFlags,
+    },
+    Link {
+        from: Name,
+        to: Name,
+        flags: AtFlags,
+    },
+    Symlink {
+        target: Name,
+        path: Name,
+    },
+    ReadLink {
+        path: Name,
+    },
+    MakeNode {
+        path: Name,
+        kind: u32,
+        mode: u32,
+    },
+    Mode {
+        path: Name,
+        mode: u32,
+    },
+    Owner {
+        path: Name,
+        user: Option<u32>,
+        group: Option<u32>,
+        flags: AtFlags,
+    },
+    Times {
+        path: Name,
+        access: NewTime,
+        change: NewTime,
+        flags: AtFlags,
+    },
+    Stat {
+        path: Name,
+        flags: AtFlags,
+    },
+    Access {
+        path: Name,
+        mode: Access,
+    },
+    List {
+        path: Name,
+    },
+    ListWhileChanging {
+        path: Name,
+    },
+    FileSystem {
+        path: Name,
+    },
+    SetAttribute {
+        path: Name,
+    },
+    GetAttribute {
+        path: Name,
+    },
+    ListAttributes {
+        path: Name,
+    },
+}
+
+impl Call {
+    /// The paths that the kernel walks.
+    pub(crate) fn names(&self) -> Vec<&Name> {
+        match self {
+            Self::Rename { from, to, .. } | Self::Link { from, to, .. } => vec![from, to],
+            Self::Open { path, .. }
+            | Self::MakeDirectory { path, .. }
+            | Self::RemoveDirectory { path }
+            | Self::Unlink { path }
+            | Self::Symlink { path, .. }
+            | Self::ReadLink { path }
+            | Self::MakeNode { path, .. }
+            | Self::Mode { path, .. }
+            | Self::Owner { path, .. }
+            | Self::Times { path, .. }
+            | Self::Stat { path, .. }
+            | Self::Access { path, .. }
+            | Self::List { path }
+            | Self::ListWhileChanging { path }
+            | Self::FileSystem { path }
+            | Self::SetAttribute { path }
+            | Self::GetAttribute { path }
+            | Self::ListAttributes { path } => vec![path],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The open file that the call is about.
+    pub(crate) fn slot(&self) -> Option<usize> {
+        match *self {
+            Self::Open { slot, .. }
+            | Self::Close { slot }
+            | Self::Write { slot, .. }
+            | Self::WriteAt { slot, .. }
+            | Self::Read { slot, .. }
+            | Self::ReadAt { slot, .. }
+            | Self::MapWrite { slot, .. }
+            | Self::MapRead { slot, .. }
+            | Self::SetLength { slot, .. }
+            | Self::Seek { slot, .. }
+            | Self::Allocate { slot, .. }
+            | Self::Sync { slot, .. }
+            | Self::StatOpen { slot }
+            | Self::ModeOpen { slot, .. }
+            | Self::TimesOpen { slot, .. }
+            | Self::ListOpen { slot } => Some(slot),
+            Self::CopyRange { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+}

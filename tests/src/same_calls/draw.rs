@@ -1,0 +1,285 @@
+//! Which call comes next: drawn from a seed and from what both worlds agree on.
+
+use curt_tests::random::Random;
+use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom};
+
+use crate::call::{Actor, Bytes, CALL_BYTES, Call, Name, NewTime, SLOTS};
+use crate::names::path;
+
+/// Where files usually end.
+const FILE_BYTES: usize = 200 << 10;
+/// Beyond what 32 bits say.
+const FAR: u64 = 5 << 30;
+/// Permissions that files and directories get.
+const MODES: [u32; 11] = [
+    0o777, 0o755, 0o700, 0o1777, 0o750, 0o2775, 0o666, 0o644, 0o600, 0o444, 0,
+];
+/// Beside these of opening a file for reading, writing or both.
+const EXTRAS: [OFlags; 6] = [
+    OFlags::EXCL,
+    OFlags::TRUNC,
+    OFlags::APPEND,
+    OFlags::DIRECTORY,
+    OFlags::NOFOLLOW,
+    OFlags::SYNC,
+];
+
+/// What is drawn from beside the seed: paths that are there, and which slots are in use, by whom.
+pub(crate) struct Known<'k> {
+    pub(crate) paths: &'k [Vec<u8>],
+    pub(crate) slots: &'k [Option<Actor>],
+}
+
+impl Call {
+    /// Draws the next call and who makes it.
+    pub(crate) fn draw(random: &mut Random, known: &Known<'_>) -> (Actor, Self) {
+        let used: Vec<usize> = (0..SLOTS).filter(|slot| known.slots[*slot].is_some()).collect();
+        let actor = if random.below(10) < 7 {
+            Actor::Root
+        } else {
+            Actor::User
+        };
+        match random.below(100) {
+            0..17 => (actor, Self::draw_open(random, known)),
+            17..50 if !used.is_empty() => {
+                let slot = used[random.below(used.len())];
+                let call = Self::draw_on_file(random, slot, &used);
+                // Whoever opened a file uses it.
+                (known.slots[slot].unwrap_or(Actor::Root), call)
+            }
+            _ => (actor, Self::draw_on_path(random, known.paths)),
+        }
+    }
+
+    fn draw_open(random: &mut Random, known: &Known<'_>) -> Self {
+        let Some(slot) = known.slots.iter().position(Option::is_none) else {
+            return Self::Close {
+                slot: random.below(SLOTS),
+            };
+        };
+        let mut flags = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::RDWR][random.below(4)];
+        if random.below(2) == 0 {
+            flags |= OFlags::CREATE;
+        }
+        for extra in EXTRAS {
+            if random.below(8) == 0 {
+                flags |= extra;
+            }
+        }
+        Self::Open {
+            slot,
+            path: Name(path(random, known.paths)),
+            // No open of a FIFO waits for another.
+            flags: flags | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            mode: mode(random),
+        }
+    }
+
+    fn draw_on_file(random: &mut Random, slot: usize, used: &[usize]) -> Self {
+        let length = random.below(CALL_BYTES);
+        match random.below(100) {
+            0..12 => Self::Close { slot },
+            12..32 => Self::WriteAt {
+                slot,
+                offset: offset(random),
+                bytes: Bytes::draw(random),
+            },
+            32..41 => Self::Write {
+                slot,
+                bytes: Bytes::draw(random),
+            },
+            41..54 => Self::ReadAt {
+                slot,
+                offset: offset(random),
+                length,
+            },
+            54..59 => Self::Read { slot, length },
+            59..65 => Self::SetLength {
+                slot,
+                length: offset(random),
+            },
+            65..70 => Self::Seek {
+                slot,
+                to: seek(random),
+            },
+            70..72 => Self::Allocate {
+                slot,
+                flags: allocation(random),
+                offset: offset(random),
+                length: 1 + length as u64,
+            },
+            72..75 => Self::CopyRange {
+                from: slot,
+                offset: offset(random),
+                to: used[random.below(used.len())],
+                to_offset: offset(random),
+                length,
+            },
+            75..81 => Self::MapWrite {
+                slot,
+                offset: random.below(FILE_BYTES),
+                bytes: Bytes::draw(random),
+                synced: random.below(2) == 0,
+            },
+            81..85 => Self::MapRead {
+                slot,
+                offset: random.below(FILE_BYTES),
+                length,
+            },
+            85..88 => Self::Sync {
+                slot,
+                data_only: random.below(2) == 0,
+            },
+            88..93 => Self::StatOpen { slot },
+            93..95 => Self::ModeOpen {
+                slot,
+                mode: mode(random),
+            },
+            95..97 => Self::TimesOpen {
+                slot,
+                access: time(random),
+                change: time(random),
+            },
+            _ => Self::ListOpen { slot },
+        }
+    }
+
+    fn draw_on_path(random: &mut Random, known: &[Vec<u8>]) -> Self {
+        let path = Name(path(random, known));
+        match random.below(100) {
+            0..12 => Self::MakeDirectory {
+                path,
+                mode: mode(random),
+            },
+            12..18 => Self::RemoveDirectory { path },
+            18..28 => Self::Unlink { path },
+            28..44 => Self::draw_second(random, path, known),
+            44..50 => Self::Symlink {
+                target: Name(crate::names::path(random, known)),
+                path,
+            },
+            50..53 => Self::ReadLink { path },
+            53..56 => {
+                let kind = [0o010_000, 0o020_000, 0o140_000, 0o100_000][random.below(4)];
+                Self::MakeNode {
+                    path,
+                    kind,
+                    mode: mode(random),
+                }
+            }
+            56..62 => Self::Mode {
+                path,
+                mode: mode(random),
+            },
+            62..66 => Self::Owner {
+                path,
+                user: owner(random),
+                group: owner(random),
+                flags: follow(random),
+            },
+            66..70 => Self::Times {
+                path,
+                access: time(random),
+                change: time(random),
+                flags: follow(random),
+            },
+            70..82 => Self::Stat {
+                path,
+                flags: follow(random),
+            },
+            82..88 => Self::Access {
+                path,
+                mode: Access::from_bits_retain(u32::try_from(random.below(8)).unwrap_or(0)),
+            },
+            88..94 => Self::List { path },
+            94..96 => Self::ListWhileChanging { path },
+            96 => Self::FileSystem { path },
+            97 => Self::SetAttribute { path },
+            98 => Self::GetAttribute { path },
+            _ => Self::ListAttributes { path },
+        }
+    }
+
+    fn draw_second(random: &mut Random, from: Name, known: &[Vec<u8>]) -> Self {
+        let to = Name(path(random, known));
+        match random.below(16) {
+            0..10 => Self::Rename {
+                from,
+                to,
+                flags: RenameFlags::empty(),
+            },
+            10 => Self::Rename {
+                from,
+                to,
+                flags: RenameFlags::NOREPLACE,
+            },
+            11 => Self::Rename {
+                from,
+                to,
+                flags: RenameFlags::EXCHANGE,
+            },
+            12 => Self::Link {
+                from,
+                to,
+                flags: AtFlags::SYMLINK_FOLLOW,
+            },
+            _ => Self::Link {
+                from,
+                to,
+                flags: AtFlags::empty(),
+            },
+        }
+    }
+}
+
+fn offset(random: &mut Random) -> u64 {
+    match random.below(60) {
+        0 => FAR + random.below(FILE_BYTES) as u64,
+        1..10 => 0,
+        _ => random.below(FILE_BYTES) as u64,
+    }
+}
+
+fn mode(random: &mut Random) -> u32 {
+    // The first are what most files have, so that something can be done with them.
+    match random.below(2) {
+        0 => MODES[random.below(2)],
+        _ => MODES[random.below(MODES.len())],
+    }
+}
+
+fn seek(random: &mut Random) -> SeekFrom {
+    let position = offset(random);
+    let signed = i64::try_from(position).unwrap_or(0) - 5000;
+    match random.below(5) {
+        0 => SeekFrom::Start(position),
+        1 => SeekFrom::Current(signed),
+        2 => SeekFrom::End(signed),
+        3 => SeekFrom::Data(position),
+        _ => SeekFrom::Hole(position),
+    }
+}
+
+fn allocation(random: &mut Random) -> FallocateFlags {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE, punch][random.below(3)]
+}
+
+fn owner(random: &mut Random) -> Option<u32> {
+    [None, Some(0), Some(1000), Some(1000), Some(2000)][random.below(5)]
+}
+
+fn follow(random: &mut Random) -> AtFlags {
+    [AtFlags::empty(), AtFlags::SYMLINK_NOFOLLOW][random.below(2)]
+}
+
+fn time(random: &mut Random) -> NewTime {
+    match random.below(5) {
+        0 => NewTime::Now,
+        1 => NewTime::Omit,
+        _ => NewTime::At {
+            seconds: i64::try_from(random.below(1_000_000_000)).unwrap_or(0),
+            nanoseconds: i64::try_from(random.below(1_000_000_000)).unwrap_or(0),
+        },
+    }
+}

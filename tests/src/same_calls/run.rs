@@ -1,0 +1,324 @@
+//! A run: each call in both worlds, what they say compared, and the trees at the end.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use curt_tests::random::Random;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::Arguments;
+use crate::actor::as_actor;
+use crate::call::{Actor, Call, Name, SLOTS};
+use crate::draw::Known;
+use crate::forced::{Case, Refused, is_forced, is_left_out};
+use crate::names;
+use crate::stats::Stats;
+use crate::tree;
+use crate::world::{Answer, Outcome, World};
+
+/// How often the list of paths that calls are drawn from is made anew.
+const PATHS_EVERY: u64 = 25;
+/// How long a mount may take to remove a file after its last close, which nobody waits for.
+const REMOVED: Duration = Duration::from_secs(60);
+
+/// Who has what open in a slot, and what it is in the local world.
+#[derive(Clone, Copy)]
+struct Held {
+    actor: Actor,
+    inode: u64,
+    is_regular: bool,
+}
+
+/// What is known while it runs.
+pub(crate) struct Run {
+    arguments: Arguments,
+    local: World,
+    mount: World,
+    held: [Option<Held>; SLOTS],
+    stats: Stats,
+    pub(crate) history: VecDeque<String>,
+    /// How many calls did something in both worlds.
+    pub(crate) succeeded: u64,
+}
+
+impl Run {
+    pub(crate) fn new(arguments: Arguments) -> Self {
+        Self {
+            local: World::new(&arguments.local),
+            mount: World::new(&arguments.mount),
+            arguments,
+            held: [None; SLOTS],
+            stats: Stats::default(),
+            history: VecDeque::new(),
+            succeeded: 0,
+        }
+    }
+
+    /// Makes the calls.
+    pub(crate) fn calls(&mut self) -> Result<(), String> {
+        let mut random = Random::new(self.arguments.seed);
+        let mut paths = Vec::new();
+        for number in 1..=self.arguments.operations {
+            if number % PATHS_EVERY == 1 {
+                paths = tree::paths(&self.arguments.local)?;
+            }
+            let slots = self.held.map(|held| held.map(|held| held.actor));
+            let (actor, call) = Call::draw(
+                &mut random,
+                &Known {
+                    paths: &paths,
+                    slots: &slots,
+                },
+            );
+            if is_left_out(actor, &call) {
+                continue;
+            }
+            if self.history.len() == self.arguments.history.max(1) {
+                self.history.pop_front();
+            }
+            self.history.push_back(format!("{number}: {actor:?} {call:?}"));
+            self.step(actor, &call)
+                .map_err(|what| format!("call {number}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes one call in both worlds.
+    fn step(&mut self, actor: Actor, call: &Call) -> Result<(), String> {
+        self.prepare(call)?;
+        let (closed, victims) = (call.slot().and_then(|slot| self.held[slot]), self.victims(call));
+        if let Call::MapRead { slot, .. } | Call::MapWrite { slot, .. } = *call {
+            self.stats.mapped.extend(self.held[slot].map(|held| held.inode));
+        }
+        let mut mount = as_actor(actor, || self.mount.perform(call));
+        match (Refused::of(call), &mount) {
+            (Some(refused), Err(errno)) if refused.says.contains(errno) => return Ok(()),
+            (Some(_), Err(errno)) => return Err(format!("the mount refused it with {errno:?}")),
+            // It came to nothing, or to what has words after all.
+            (Some(_), Ok(_)) | (None, _) => {}
+        }
+        if mount == Err(Errno::NOTEMPTY) && !self.stats.orphans.is_empty() {
+            // Files that were removed while open are still in a directory at the server.
+            self.close_where(|held, orphans| orphans.contains(&held.inode))?;
+            mount = as_actor(actor, || self.mount.perform(call));
+        }
+        let local = as_actor(actor, || self.local.perform(call));
+        if let Some(last) = self.history.back_mut() {
+            last.push_str(&format!(" = {}", shown(&local)));
+        }
+        self.compare(call, &local, &mount)?;
+        if local.is_ok() && mount.is_ok() {
+            self.succeeded += 1;
+            self.stats.orphans.extend(victims);
+            self.stats.were_orphans.extend(victims);
+            self.keep_account(actor, call, closed)?;
+        }
+        Ok(())
+    }
+
+    /// Ends what would go on otherwise at a server, by what it must not know of: who has what open.
+    fn prepare(&mut self, call: &Call) -> Result<(), String> {
+        let names: &[&Name] = match call {
+            // A right that was taken away is gone with the next request.
+            Call::Mode { path, .. } | Call::Owner { path, .. } => {
+                let inodes = self.inodes_at(&[path]);
+                return self.before_rights_change(&inodes);
+            }
+            Call::ModeOpen { slot, .. } => {
+                let inodes: Vec<u64> = self.held[*slot].iter().map(|held| held.inode).collect();
+                return self.before_rights_change(&inodes);
+            }
+            // Of what is removed while open only files stay.
+            Call::Unlink { path } | Call::RemoveDirectory { path } => &[path],
+            Call::Rename { to, .. } => &[to],
+            _ => return Ok(()),
+        };
+        let inodes = self.inodes_at(names);
+        self.close_where(|held, _| !held.is_regular && inodes.contains(&held.inode))
+    }
+
+    /// Who opened a file and may not any more is refused, and a file that was removed while open is removed in the end by who removed it,
+    /// if he still may.
+    fn before_rights_change(&mut self, inodes: &[u64]) -> Result<(), String> {
+        self.close_where(|held, orphans| {
+            orphans.contains(&held.inode) || held.actor == Actor::User && inodes.contains(&held.inode)
+        })
+    }
+
+    /// The inodes at these paths, and behind them where they are links.
+    fn inodes_at(&self, names: &[&Name]) -> Vec<u64> {
+        let followed = |name: &&Name| {
+            let mut path = name.0.clone();
+            while path.last() == Some(&b'/') {
+                path.pop();
+            }
+            path
+        };
+        let look = |path: Vec<u8>| [self.local.look(&path), self.local.look_behind(&path)];
+        let seen = names.iter().map(followed).flat_map(look);
+        seen.flatten().map(|seen| seen.inode).collect()
+    }
+
+    /// What loses a name by the call while it is open, if the call succeeds.
+    fn victims(&self, call: &Call) -> Option<u64> {
+        let (Call::Unlink { path: name } | Call::Rename { to: name, .. }) = call else {
+            return None;
+        };
+        let seen = self.local.look(&name.0)?;
+        let is_held = self.held.iter().flatten().any(|held| held.inode == seen.inode);
+        let stays = matches!(call, Call::Rename { from, .. }
+            if self.local.look(&from.0).is_some_and(|from| from.inode == seen.inode));
+        (is_held && !stays).then_some(seen.inode)
+    }
+
+    fn compare(&mut self, call: &Call, local: &Outcome, mount: &Outcome) -> Result<(), String> {
+        if let Ok(Answer::Wrong(what)) = mount {
+            return Err(format!("on the mount {what}"));
+        }
+        if let (Ok(Answer::Stat(local)), Ok(Answer::Stat(mount))) = (local, mount) {
+            return self.stats.compare(local, mount);
+        }
+        let object = match call {
+            Call::Open { path, .. } | Call::Access { path, .. } => self.local.look_behind(&path.0),
+            _ => call.slot().and_then(|slot| self.local.look_open(slot)),
+        };
+        let object = object.as_ref();
+        if local == mount {
+            return Ok(());
+        }
+        if !is_forced(&Case {
+            call,
+            local,
+            mount,
+            object,
+        }) {
+            return Err(format!("{} and on the mount {}", shown(local), shown(mount)));
+        }
+        self.make_alike(call);
+        Ok(())
+    }
+
+    /// After answers that differed as they have to: goes on from where both are in the same state.
+    fn make_alike(&mut self, call: &Call) {
+        for world in [&mut self.local, &mut self.mount] {
+            match *call {
+                Call::Open { slot, .. } => world.close(slot),
+                Call::Seek { slot, .. } => {
+                    // It works on all that can be opened but FIFOs, which have no position.
+                    let _ = world.perform(&Call::Seek {
+                        slot,
+                        to: SeekFrom::Start(0),
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What has to be known of open files after a call that succeeded.
+    fn keep_account(&mut self, actor: Actor, call: &Call, closed: Option<Held>) -> Result<(), String> {
+        match *call {
+            Call::Open { slot, .. } => {
+                let seen = self.local.look_open(slot).ok_or("what was opened is not open")?;
+                self.held[slot] = Some(Held {
+                    actor,
+                    inode: seen.inode,
+                    is_regular: seen.is_regular(),
+                });
+                Ok(())
+            }
+            Call::Close { slot } => {
+                self.held[slot] = None;
+                closed.map_or(Ok(()), |held| self.after_close(held))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn close_where(&mut self, matches: impl Fn(&Held, &HashSet<u64>) -> bool) -> Result<(), String> {
+        for slot in 0..SLOTS {
+            if let Some(held) = self.held[slot].take_if(|held| matches(held, &self.stats.orphans)) {
+                self.mount.close(slot);
+                self.local.close(slot);
+                self.after_close(held)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that was removed while open is removed at the server after its last close, which nobody is told of.
+    fn after_close(&mut self, held: Held) -> Result<(), String> {
+        if self.held.iter().flatten().any(|other| other.inode == held.inode)
+            || !self.stats.orphans.remove(&held.inode)
+        {
+            return Ok(());
+        }
+        self.stats.silly_removed += 1;
+        let deadline = Instant::now() + REMOVED;
+        loop {
+            let paths = tree::paths(&self.arguments.export)?;
+            let name = |path: &[u8]| {
+                path.rsplit(|byte| *byte == b'/')
+                    .next()
+                    .is_some_and(|name| name.starts_with(b".nfs"))
+            };
+            let left = paths.iter().filter(|path| name(path)).count();
+            if left <= self.stats.orphans.len() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!(
+                    "{left} files are kept for {} that are open",
+                    self.stats.orphans.len()
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Compares what is left: by the mount, and where it is served from.
+    pub(crate) fn trees(&mut self) -> Result<(), String> {
+        self.close_where(|_, _| true)?;
+        let local = tree::walk(&self.arguments.local)?;
+        for (name, top) in [
+            ("mount", &self.arguments.mount),
+            ("export", &self.arguments.export),
+        ] {
+            let other = tree::walk(top)?;
+            for (ours, theirs) in local.iter().zip(&other) {
+                let shown = names::shown(&ours.path);
+                if ours.path != theirs.path {
+                    return Err(format!("{shown} is {} in the {name}", names::shown(&theirs.path)));
+                }
+                self.stats
+                    .compare(&ours.seen, &theirs.seen)
+                    .map_err(|what| format!("{shown}: {what} (the {name})"))?;
+                if ours.content != theirs.content {
+                    return Err(format!("{shown} has other content in the {name}"));
+                }
+            }
+            if local.len() != other.len() {
+                return Err(format!(
+                    "{} files, and {} in the {name}",
+                    local.len(),
+                    other.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shown(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(Answer::Bytes(bytes)) => {
+            format!("{} bytes, {:02x?}...", bytes.len(), &bytes[..bytes.len().min(8)])
+        }
+        Ok(Answer::Names(list)) => {
+            let list: Vec<_> = list.iter().map(|name| names::shown(name)).collect();
+            format!("{} names: {}", list.len(), list.join(" "))
+        }
+        other => format!("{other:?}"),
+    }
+}

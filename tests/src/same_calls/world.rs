@@ -1,0 +1,423 @@
+//! One of the directories that the calls are made in, with what is open there.
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use curt_tests::sys::Mapping;
+use rustix::fs::{
+    self, AtFlags, CWD, Mode, RawDir, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags,
+};
+use rustix::io::Errno;
+
+use crate::call::{Call, NewTime, SLOTS};
+
+/// How files begin that a client keeps for those who have them open.
+const SILLY: &[u8] = b".nfs";
+/// The name of an extended attribute, and its value.
+const ATTRIBUTE: (&str, &[u8]) = ("user.same-calls", b"value");
+/// Bytes that one call of a listing takes that is interrupted: enough for one name of any length.
+const LISTED_BYTES: usize = 320;
+
+/// What a call said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Done,
+    Number(u64),
+    Bytes(Vec<u8>),
+    Names(Vec<Vec<u8>>),
+    /// Compared field by field.
+    Stat(Box<Seen>),
+    /// A law that holds by itself was broken.
+    Wrong(String),
+}
+
+pub(crate) type Outcome = Result<Answer, Errno>;
+
+/// stat(2)'s answer, as far as it can be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) inode: u64,
+    pub(crate) mode: u32,
+    pub(crate) links: u64,
+    pub(crate) owner: (u32, u32),
+    pub(crate) size: i64,
+    pub(crate) device: u64,
+    pub(crate) blocks: i64,
+    /// atime, mtime and ctime in seconds and nanoseconds.
+    pub(crate) times: [(i64, i64); 3],
+}
+
+impl Seen {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.mode & 0o170_000 == 0o040_000
+    }
+
+    /// Whether it is a FIFO, a device or a socket.
+    pub(crate) fn is_special(&self) -> bool {
+        !self.is_directory() && !self.is_regular() && self.mode & 0o170_000 != 0o120_000
+    }
+
+    pub(crate) fn is_regular(&self) -> bool {
+        self.mode & 0o170_000 == 0o100_000
+    }
+}
+
+impl From<Stat> for Seen {
+    fn from(stat: Stat) -> Self {
+        let time = |seconds, nanoseconds| (seconds, i64::try_from(nanoseconds).unwrap_or(-1));
+        Self {
+            inode: stat.st_ino,
+            mode: stat.st_mode,
+            links: stat.st_nlink,
+            owner: (stat.st_uid, stat.st_gid),
+            size: stat.st_size,
+            device: stat.st_rdev,
+            blocks: stat.st_blocks,
+            times: [
+                time(stat.st_atime, stat.st_atime_nsec),
+                time(stat.st_mtime, stat.st_mtime_nsec),
+                time(stat.st_ctime, stat.st_ctime_nsec),
+            ],
+        }
+    }
+}
+
+/// A directory and what is open below it.
+pub(crate) struct World {
+    top: PathBuf,
+    slots: [Option<OwnedFd>; SLOTS],
+}
+
+impl World {
+    pub(crate) fn new(top: &Path) -> Self {
+        Self {
+            top: top.to_owned(),
+            slots: [const { None }; SLOTS],
+        }
+    }
+
+    pub(crate) fn close(&mut self, slot: usize) {
+        self.slots[slot] = None;
+    }
+
+    /// What is at `path`, whatever may be behind it.
+    pub(crate) fn look(&self, path: &[u8]) -> Option<Seen> {
+        fs::lstat(self.at(path)).ok().map(Seen::from)
+    }
+
+    /// What a call finds at `path` that follows links.
+    pub(crate) fn look_behind(&self, path: &[u8]) -> Option<Seen> {
+        fs::stat(self.at(path)).ok().map(Seen::from)
+    }
+
+    /// What is open there.
+    pub(crate) fn look_open(&self, slot: usize) -> Option<Seen> {
+        fs::fstat(self.slots[slot].as_ref()?).ok().map(Seen::from)
+    }
+
+    /// The calls take "" for no name at all, and so does this.
+    fn at(&self, path: &[u8]) -> PathBuf {
+        if path.is_empty() {
+            return PathBuf::new();
+        }
+        // `join` would drop what follows a slash.
+        let mut whole = self.top.as_os_str().as_bytes().to_vec();
+        whole.push(b'/');
+        whole.extend(path);
+        PathBuf::from(OsStr::from_bytes(&whole))
+    }
+
+    fn file(&self, slot: usize) -> Result<&OwnedFd, Errno> {
+        self.slots[slot].as_ref().ok_or(Errno::BADF)
+    }
+
+    /// Makes the call.
+    pub(crate) fn perform(&mut self, call: &Call) -> Outcome {
+        match call {
+            Call::Open {
+                slot,
+                path,
+                flags,
+                mode,
+            } => {
+                let file = fs::open(self.at(&path.0), *flags, Mode::from_raw_mode(*mode))?;
+                self.slots[*slot] = Some(file);
+                Ok(Answer::Done)
+            }
+            Call::Close { slot } => {
+                self.close(*slot);
+                Ok(Answer::Done)
+            }
+            _ if call.slot().is_some() => self.perform_on_file(call),
+            _ => self.perform_on_path(call),
+        }
+    }
+
+    fn perform_on_file(&self, call: &Call) -> Outcome {
+        match *call {
+            Call::Write { slot, bytes } => count(rustix::io::write(self.file(slot)?, &bytes.make())?),
+            Call::WriteAt { slot, offset, bytes } => {
+                count(rustix::io::pwrite(self.file(slot)?, &bytes.make(), offset)?)
+            }
+            Call::Read { slot, length } => read(length, |bytes| rustix::io::read(self.file(slot)?, bytes)),
+            Call::ReadAt { slot, offset, length } => {
+                read(length, |bytes| rustix::io::pread(self.file(slot)?, bytes, offset))
+            }
+            Call::MapWrite {
+                slot,
+                offset,
+                bytes,
+                synced,
+            } => {
+                let bytes = bytes.make();
+                let Some((mapping, length)) = self.map(slot, offset, bytes.len())? else {
+                    return Ok(Answer::Done);
+                };
+                mapping.write(&bytes[..length]);
+                if synced {
+                    mapping.sync().map_err(errno)?;
+                }
+                Ok(Answer::Done)
+            }
+            Call::MapRead { slot, offset, length } => {
+                let mapping = self.map(slot, offset, length)?;
+                Ok(Answer::Bytes(
+                    mapping.map_or_else(Vec::new, |(mapping, _)| mapping.read()),
+                ))
+            }
+            Call::SetLength { slot, length } => done(fs::ftruncate(self.file(slot)?, length)),
+            Call::Seek { slot, to } => fs::seek(self.file(slot)?, to).map(Answer::Number),
+            Call::Allocate {
+                slot,
+                flags,
+                offset,
+                length,
+            } => done(fs::fallocate(self.file(slot)?, flags, offset, length)),
+            Call::CopyRange {
+                from,
+                mut offset,
+                to,
+                mut to_offset,
+                length,
+            } => {
+                let (from, to) = (self.file(from)?, self.file(to)?);
+                count(fs::copy_file_range(
+                    from,
+                    Some(&mut offset),
+                    to,
+                    Some(&mut to_offset),
+                    length,
+                )?)
+            }
+            Call::Sync {
+                slot,
+                data_only: true,
+            } => done(fs::fdatasync(self.file(slot)?)),
+            Call::Sync {
+                slot,
+                data_only: false,
+            } => done(fs::fsync(self.file(slot)?)),
+            Call::StatOpen { slot } => fs::fstat(self.file(slot)?).map(stat),
+            Call::ModeOpen { slot, mode } => done(fs::fchmod(self.file(slot)?, Mode::from_raw_mode(mode))),
+            Call::TimesOpen { slot, access, change } => {
+                done(fs::futimens(self.file(slot)?, &timestamps(access, change)))
+            }
+            Call::ListOpen { slot } => {
+                let file = self.file(slot)?;
+                fs::seek(file, fs::SeekFrom::Start(0))?;
+                let mut names = Vec::new();
+                list(file, usize::MAX, &mut names)?;
+                Ok(sorted(names))
+            }
+            _ => unreachable!("the others are about a path"),
+        }
+    }
+
+    fn perform_on_path(&self, call: &Call) -> Outcome {
+        let at = |name: &crate::call::Name| self.at(&name.0);
+        match call {
+            Call::MakeDirectory { path, mode } => done(fs::mkdir(at(path), Mode::from_raw_mode(*mode))),
+            Call::RemoveDirectory { path } => done(fs::rmdir(at(path))),
+            Call::Unlink { path } => done(fs::unlink(at(path))),
+            Call::Rename { from, to, flags } => done(fs::renameat_with(CWD, at(from), CWD, at(to), *flags)),
+            Call::Link { from, to, flags } => done(fs::linkat(CWD, at(from), CWD, at(to), *flags)),
+            // A target is text, and the same text in both worlds.
+            Call::Symlink { target, path } => done(fs::symlink(OsStr::from_bytes(&target.0), at(path))),
+            Call::ReadLink { path } => Ok(Answer::Bytes(fs::readlink(at(path), Vec::new())?.into_bytes())),
+            Call::MakeNode { path, kind, mode } => {
+                let (kind, mode) = (fs::FileType::from_raw_mode(*kind), Mode::from_raw_mode(*mode));
+                done(fs::mknodat(CWD, at(path), kind, mode, fs::makedev(1, 3)))
+            }
+            Call::Mode { path, mode } => done(fs::chmod(at(path), Mode::from_raw_mode(*mode))),
+            Call::Owner {
+                path,
+                user,
+                group,
+                flags,
+            } => {
+                let (user, group) = (user.map(fs::Uid::from_raw), group.map(fs::Gid::from_raw));
+                done(fs::chownat(CWD, at(path), user, group, *flags))
+            }
+            Call::Times {
+                path,
+                access,
+                change,
+                flags,
+            } => done(fs::utimensat(
+                CWD,
+                at(path),
+                &timestamps(*access, *change),
+                *flags,
+            )),
+            Call::Stat { path, flags } => fs::statat(CWD, at(path), *flags).map(stat),
+            Call::Access { path, mode } => done(fs::accessat(CWD, at(path), *mode, AtFlags::empty())),
+            Call::List { path } => {
+                let mut names = Vec::new();
+                list(directory(&at(path))?, usize::MAX, &mut names)?;
+                Ok(sorted(names))
+            }
+            Call::ListWhileChanging { path } if path.0.is_empty() => Err(Errno::NOENT),
+            Call::ListWhileChanging { path } => list_while_changing(&at(path)),
+            Call::FileSystem { path } => {
+                let said = fs::statfs(at(path))?;
+                Ok(Answer::Number(u64::try_from(said.f_namelen).unwrap_or(0)))
+            }
+            Call::SetAttribute { path } => done(fs::setxattr(
+                at(path),
+                ATTRIBUTE.0,
+                ATTRIBUTE.1,
+                XattrFlags::empty(),
+            )),
+            Call::GetAttribute { path } => read(100, |bytes| fs::getxattr(at(path), ATTRIBUTE.0, bytes)),
+            Call::ListAttributes { path } => read(1000, |bytes| fs::listxattr(at(path), bytes)),
+            _ => unreachable!("the others are about an open file"),
+        }
+    }
+
+    /// Maps what the file has of the range, which is nothing where it ends before.
+    fn map(&self, slot: usize, offset: usize, length: usize) -> Result<Option<(Mapping, usize)>, Errno> {
+        let file = self.file(slot)?;
+        let size = usize::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
+        let length = length.min(size.saturating_sub(offset));
+        if length == 0 {
+            return Ok(None);
+        }
+        let mapping = Mapping::new(file, offset, length).map_err(errno)?;
+        Ok(Some((mapping, length)))
+    }
+}
+
+/// Reads a directory and makes and removes names meanwhile. What was there before and still is must be told once; what came or went, at most once.
+fn list_while_changing(path: &Path) -> Outcome {
+    let own = |number: usize| path.join(format!("while-listing-{number}"));
+    let mode = Mode::from_raw_mode(0o755);
+    for number in 0..6 {
+        fs::mkdir(own(number), mode)?;
+    }
+    let mut before = Vec::new();
+    list(directory(path)?, usize::MAX, &mut before)?;
+    let reader = directory(path)?;
+    let mut told = Vec::new();
+    list(&reader, 2, &mut told)?;
+    fs::rmdir(own(0))?;
+    fs::rename(own(1), own(6))?;
+    fs::mkdir(own(7), mode)?;
+    list(&reader, usize::MAX, &mut told)?;
+    for number in 2..8 {
+        fs::rmdir(own(number))?;
+    }
+    let moving = |name: &[u8]| {
+        [0, 1, 6, 7]
+            .iter()
+            .any(|number| name == format!("while-listing-{number}").as_bytes())
+    };
+    told.sort();
+    let twice = told.windows(2).find(|pair| pair[0] == pair[1]);
+    let missing = before.iter().find(|name| !moving(name) && !told.contains(name));
+    let unknown = told.iter().find(|name| !moving(name) && !before.contains(name));
+    let shown = |name: &Vec<u8>| name.escape_ascii().to_string();
+    Ok(match (twice, missing, unknown) {
+        (Some(pair), _, _) => Answer::Wrong(format!("{} was told twice", shown(&pair[0]))),
+        (_, Some(name), _) => Answer::Wrong(format!("{} was not told", shown(name))),
+        (_, _, Some(name)) => Answer::Wrong(format!("{} was told and is not there", shown(name))),
+        (None, None, None) => Answer::Done,
+    })
+}
+
+fn directory(path: &Path) -> Result<OwnedFd, Errno> {
+    fs::open(
+        path,
+        fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// Adds `most` names or more where there are so many, without . and .. and those of files that were removed while open.
+fn list(directory: impl AsFd, most: usize, names: &mut Vec<Vec<u8>>) -> Result<(), Errno> {
+    let mut buffer = [const { MaybeUninit::uninit() }; LISTED_BYTES];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    let mut count = 0;
+    // No name that was received already is left behind.
+    while count < most || !entries.is_buffer_empty() {
+        let Some(entry) = entries.next() else { break };
+        let name = entry?.file_name().to_bytes().to_vec();
+        count += 1;
+        if name != b"." && name != b".." && !name.starts_with(SILLY) {
+            names.push(name);
+        }
+    }
+    Ok(())
+}
+
+fn sorted(mut names: Vec<Vec<u8>>) -> Answer {
+    names.sort();
+    Answer::Names(names)
+}
+
+fn done(result: Result<(), Errno>) -> Outcome {
+    result.map(|()| Answer::Done)
+}
+
+fn count(bytes: usize) -> Outcome {
+    Ok(Answer::Number(bytes as u64))
+}
+
+fn stat(stat: Stat) -> Answer {
+    Answer::Stat(Box::new(stat.into()))
+}
+
+fn read(length: usize, call: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Outcome {
+    let mut bytes = vec![0; length];
+    let got = call(&mut bytes)?;
+    bytes.truncate(got);
+    Ok(Answer::Bytes(bytes))
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+fn timestamps(access: NewTime, change: NewTime) -> Timestamps {
+    let one = |time| match time {
+        NewTime::Now => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        },
+        NewTime::Omit => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        NewTime::At { seconds, nanoseconds } => Timespec {
+            tv_sec: seconds,
+            tv_nsec: nanoseconds,
+        },
+    };
+    Timestamps {
+        last_access: one(access),
+        last_modification: one(change),
+    }
+}

@@ -1,0 +1,75 @@
+//! A mount beside a local directory: the same calls, the same answers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+/// How long the calls may take: twenty thousand take five seconds where nothing else runs.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Makes random calls in a directory in memory and on a mount of another, which is mounted with `options`.
+fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
+    let is_full = std::env::var_os("CURT_FULL").is_some();
+    let operations = if is_full { 10 * operations } else { operations };
+    let network = Network::new()?;
+    let [local, export] = ["local", "export"].map(|name| in_memory(&network, name));
+    let (local, export) = (local?, export?);
+    let server = Serve::start(&network, &export, &[])?;
+    // Device nodes are opened, too.
+    let options = format!("{},dev,{options}", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mut command = network.command(program("same-calls")?);
+    command.args([local.as_path(), mount.directory(), &export]);
+    command.args([
+        "--seed",
+        &seed.to_string(),
+        "--operations",
+        &operations.to_string(),
+    ]);
+    process::run(&mut command, LIMIT)?;
+    mount.unmount()
+}
+
+/// A file system of its own, which keeps no times of reading, at a directory of the test that everybody may write to.
+fn in_memory(network: &Network, name: &str) -> Result<PathBuf> {
+    let directory = network.make_directory(name)?;
+    let script = format!("mount -t tmpfs -o noatime,mode=777 none {}", directory.display());
+    network.shell(&script, Duration::from_secs(20))?;
+    Ok(directory)
+}
+
+#[test]
+fn random_calls_on_a_mount_answer_as_in_a_local_directory() -> Result<()> {
+    compare("accesscheck", 57, 20_000)
+}
+
+#[test]
+fn random_calls_answer_so_with_noac_too() -> Result<()> {
+    compare("noac", 17, 5_000)
+}
+
+#[test]
+fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    for (option, opens) in [("defaults", false), ("defaults,dev", true)] {
+        let options = format!("{},{option}", server.ports());
+        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let node = mount.directory().join("null").display().to_string();
+        let made = format!("[[ -c {node} ]] || mknod -m 600 {node} c 1 3");
+        network.shell(&made, Duration::from_secs(20))?;
+        // The user may not, by its mode; nobody but the kernel could say so.
+        let user = "setpriv --reuid 1000 --regid 1000 --clear-groups";
+        for who in ["", user] {
+            let opened = network.shell(&format!("{who} cat {node}"), Duration::from_secs(20));
+            ensure!(opened.is_ok() == opens, "{option} {who}: {opened:?}");
+        }
+        mount.unmount()?;
+    }
+    Ok(())
+}
