@@ -3,6 +3,7 @@
 mod documents;
 mod manifests;
 mod sources;
+mod tables;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +56,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     }
     manifests::check(&files, &mut complaints);
     documents::check(root, &files, &mut complaints);
+    tables::check(&files, &mut complaints);
     for complaint in &complaints.0 {
         println!("{complaint}");
     }
