@@ -44,6 +44,26 @@ E/point     *(rw,mp)
 E/unknown   nowhere.invalid(rw) *(ro)
 "#;
 
+/// What there is to export.
+const DIRECTORIES: [&str; 16] = [
+    "host",
+    "address",
+    "network",
+    "mask",
+    "wild",
+    "group",
+    "with space",
+    "closed",
+    "cross/disk",
+    "hides/disk",
+    "tree/sub/inner",
+    "none",
+    "lazy",
+    "open",
+    "point",
+    "unknown",
+];
+
 /// A network whose /etc is the test's own.
 fn machine() -> Result<(Network, String)> {
     let network = Network::new()?;
@@ -74,24 +94,7 @@ fn machine() -> Result<(Network, String)> {
         "exports.d/more.exports",
         &MORE.replace("E/", &format!("{export}/")),
     )?;
-    for name in [
-        "host",
-        "address",
-        "network",
-        "mask",
-        "wild",
-        "group",
-        "with space",
-        "closed",
-        "cross/disk",
-        "hides/disk",
-        "tree/sub/inner",
-        "none",
-        "lazy",
-        "open",
-        "point",
-        "unknown",
-    ] {
+    for name in DIRECTORIES {
         fs::create_dir_all(Path::new(&export).join(name))?;
     }
     for entry in fs::read_dir(&export)? {

@@ -20,15 +20,13 @@ fn words(words: &[u32]) -> Vec<u8> {
     record
 }
 
-#[test]
-fn each_bad_client_costs_one_line_of_the_log() -> Result<()> {
-    let mut victim = Victim::start(&[])?;
+/// What is sent three times or, if it is half a record, once: how it is called, its bytes, and what the line says of it.
+fn cases(root_handle: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let getattr = |arguments: &[u8]| call_record(1, (nfs3::PROGRAM, 3, 1), arguments);
     let mut root = Vec::new();
-    put_opaque(&mut root, &victim.root);
+    put_opaque(&mut root, root_handle);
     let half = getattr(&root)[..30].to_vec();
-    // What is sent three times, and what the line says of it.
-    let cases = [
+    vec![
         ("arguments that are cut", getattr(&root[..8]), "cannot be decoded"),
         (
             "arguments that go on",
@@ -52,9 +50,14 @@ fn each_bad_client_costs_one_line_of_the_log() -> Result<()> {
             "closing the connection",
         ),
         ("half a record", half, "ended inside a record"),
-    ];
+    ]
+}
+
+#[test]
+fn each_bad_client_costs_one_line_of_the_log() -> Result<()> {
+    let mut victim = Victim::start(&[])?;
     let mut clients = Vec::new();
-    for (what, bytes, words) in cases {
+    for (what, bytes, words) in cases(&victim.root) {
         let mut stream = victim.connect()?;
         let line = format!("client {}: ", stream.local_addr()?);
         let times = if what == "half a record" { 1 } else { 3 };

@@ -184,7 +184,11 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     ] {
         assert!(trace.contains(phase), "{phase}");
     }
-    // What is no recording is refused, and a recording that was cut off is shown as far as it goes.
+    is_shown_as_far_as_it_goes(&world, file);
+}
+
+/// What is no recording is refused, and one that was cut off is shown up to there.
+fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
     let whole = fs::read(file).unwrap();
     fs::write(file, &whole[..whole.len() - 1001]).unwrap();
     let (status, cut, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();

@@ -135,27 +135,7 @@ fn the_real_tools_read_the_file_that_a_mount_keeps() -> Result<()> {
         .network
         .shell(&format!("stat -c %a {}", kept.display()), LIMIT)?;
     ensure!(mode.trim() == "644", "everybody may read it: {mode}");
-    for (flags, expected) in [
-        (
-            "--nfs",
-            format!("client wrote {} bytes via NFS WRITE", WRITES * BLOCK),
-        ),
-        ("--rpc", format!("WRITE:\n\t{WRITES} ops (")),
-        ("--raw", format!("       WRITE: {WRITES} {WRITES} 0 ")),
-        ("--xprt", "Transport protocol: tcp".to_owned()),
-    ] {
-        let shown = world.mountstats(&kept, flags)?;
-        ensure!(
-            shown.contains(&expected),
-            "{expected} is not in mountstats {flags}:\n{shown}"
-        );
-    }
-    // What is printed raw is what was read, but for spaces.
-    let raw = world.mountstats(&kept, "--raw")?;
-    ensure!(
-        mountstats::parse(raw.trim_end_matches('\n')).is_err() && raw.contains("statvers=1.1"),
-        "{raw}"
-    );
+    is_shown_by_mountstats(&world, &kept)?;
     let commands = [
         ("nfsstat", format!("{WRITES} ")),
         ("iostat", "read:              ops/s".to_owned()),
@@ -177,6 +157,31 @@ fn the_real_tools_read_the_file_that_a_mount_keeps() -> Result<()> {
     world.mount.unmount()?;
     let left = world.network.shell("ls /run/curt", LIMIT)?;
     ensure!(!left.contains("mountstats") && !left.contains("socket"), "{left}");
+    Ok(())
+}
+
+fn is_shown_by_mountstats(world: &World, kept: &Path) -> Result<()> {
+    for (flags, expected) in [
+        (
+            "--nfs",
+            format!("client wrote {} bytes via NFS WRITE", WRITES * BLOCK),
+        ),
+        ("--rpc", format!("WRITE:\n\t{WRITES} ops (")),
+        ("--raw", format!("       WRITE: {WRITES} {WRITES} 0 ")),
+        ("--xprt", "Transport protocol: tcp".to_owned()),
+    ] {
+        let shown = world.mountstats(kept, flags)?;
+        ensure!(
+            shown.contains(&expected),
+            "{expected} is not in mountstats {flags}:\n{shown}"
+        );
+    }
+    // What is printed raw is what was read, but for spaces.
+    let raw = world.mountstats(kept, "--raw")?;
+    ensure!(
+        mountstats::parse(raw.trim_end_matches('\n')).is_err() && raw.contains("statvers=1.1"),
+        "{raw}"
+    );
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! Listings: what is asked for, for whom, what its names teach, and what is given up.
 
-use curt_client::{Behaviour, InodeId, Limits, Listener};
+use std::sync::Arc;
+
+use curt_client::{Behaviour, Client, InodeId, Limits, Listener, OpenDirectory};
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
 
@@ -15,13 +17,34 @@ fn of<'a>(told: &'a [String], event: &str) -> Vec<&'a String> {
     told.iter().filter(|line| line.starts_with(&begins)).collect()
 }
 
+/// A server of a directory of so many names.
+fn holding(count: u64) -> Arc<Scripted> {
+    Scripted::new(Script {
+        count,
+        ..Script::default()
+    })
+}
+
+/// Reads on for about twenty names; how many there were.
+fn some(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> u64 {
+    let (from, mut count) = (*cookie, 0);
+    client
+        .readdir(&me(), open, from, false, &mut |entry| {
+            if entry.cookie > from + 20 {
+                return Listener::Full;
+            }
+            count += 1;
+            *cookie = entry.cookie;
+            Listener::Took
+        })
+        .unwrap();
+    count
+}
+
 #[test]
 fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_any_more() {
     let _alone = alone();
-    let server = Scripted::new(Script {
-        count: 20_000,
-        ..Script::default()
-    });
+    let server = holding(20_000);
     let client = mount(&server, &Behaviour::default());
     let seen = Seen::begin(PASS);
     list(&client).0.unwrap();
@@ -62,26 +85,13 @@ fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_
 #[test]
 fn chunks_asked_for_ahead_are_used_or_wasted() {
     let _alone = alone();
-    let server = Scripted::new(Script {
-        count: 20_000,
-        ..Script::default()
-    });
+    let server = holding(20_000);
     let client = mount(&server, &Behaviour::default());
     let seen = Seen::begin(PASS);
     let open = client.opendir(&me(), client.root()).unwrap();
-    let (mut count, mut cookie, mut last, mut used) = (0, 0, 0, Vec::new());
+    let (mut count, mut cookie, mut used) = (0, 0, Vec::new());
     while used.is_empty() && count < 20_000 {
-        client
-            .readdir(&me(), &open, cookie, false, &mut |entry| {
-                if entry.cookie > cookie + 20 {
-                    return Listener::Full;
-                }
-                count += 1;
-                last = entry.cookie;
-                Listener::Took
-            })
-            .unwrap();
-        cookie = last;
+        count += some(&client, &open, &mut cookie);
         used = of(&seen.told(), "nfs_readdir_prefetch_used")
             .into_iter()
             .cloned()
@@ -93,16 +103,7 @@ fn chunks_asked_for_ahead_are_used_or_wasted() {
     let before = client.counters().events.value(ClientCounter::ListingAheadWasted);
     let mut told = Vec::new();
     while of(&told, "nfs_readdir_cache_fill").is_empty() {
-        client
-            .readdir(&me(), &open, cookie, false, &mut |entry| {
-                if entry.cookie > cookie + 20 {
-                    return Listener::Full;
-                }
-                last = entry.cookie;
-                Listener::Took
-            })
-            .unwrap();
-        cookie = last;
+        some(&client, &open, &mut cookie);
         told = seen.told();
     }
     drop(open);
@@ -135,10 +136,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
     assert_eq!(left_out, field(again, "cookie") - 2, "{told:?}");
     assert!(suppressed.iter().all(|line| field(line, "dir") == DIRECTORY));
     // An open directory that never was at this cookie, of which nothing is remembered.
-    let server = Scripted::new(Script {
-        count: 3000,
-        ..Script::default()
-    });
+    let server = holding(3000);
     let client = mount(&server, &Behaviour::default());
     let open = client.opendir(&me(), client.root()).unwrap();
     let _ = seen.told();
@@ -162,10 +160,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
 #[test]
 fn names_that_had_to_go_are_told_with_their_range() {
     let _alone = alone();
-    let server = Scripted::new(Script {
-        count: 20_000,
-        ..Script::default()
-    });
+    let server = holding(20_000);
     let behaviour = Behaviour {
         limits: Limits {
             listing_bytes: 256 << 10,

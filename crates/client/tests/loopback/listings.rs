@@ -141,6 +141,13 @@ fn a_listing_after_a_change_asks_again() {
     );
 }
 
+fn told_once(told: &[String], files: usize) {
+    for number in 0..files {
+        let name = format!("file{number:05}");
+        assert_eq!(told.iter().filter(|told| **told == name).count(), 1, "{name}");
+    }
+}
+
 #[test]
 fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let world = World::new();
@@ -173,14 +180,9 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     client.mkdir(&root(), id, b"below", 0o755).unwrap();
     names.push("below".into());
     lists(&names, "MKDIR 1");
-    client
-        .rename(
-            &root(),
-            (id, b"file00048"),
-            (id, b"new"),
-            curt_client::RenameMode::Replace,
-        )
-        .unwrap();
+    let (from, to) = ((id, &b"file00048"[..]), (id, &b"new"[..]));
+    let replacing = curt_client::RenameMode::Replace;
+    client.rename(&root(), from, to, replacing).unwrap();
     names.retain(|name| name != "file00048");
     lists(&names, "RENAME 1");
     client.unlink(&root(), id, b"new").unwrap();
@@ -192,10 +194,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     // All that was there from the reader's beginning to its end was told once.
     let (rest, ..) = read(&mounted, &reader, next, 1000, false).unwrap();
     told.extend(rest);
-    for number in 0..48 {
-        let name = format!("file{number:05}");
-        assert_eq!(told.iter().filter(|told| **told == name).count(), 1, "{name}");
-    }
+    told_once(&told, 48);
     // Another's change ends it.
     let other = world.mount(CacheOptions::default());
     other.put(&root(), directory(&other), "others", 0o644, b"");

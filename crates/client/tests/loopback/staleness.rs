@@ -203,6 +203,21 @@ struct Run {
     outcome: Outcome,
 }
 
+/// Makes the directories, with what fills them.
+fn make_directories(there: &Mounted) -> Vec<InodeId> {
+    let make = |(number, fillers): (usize, &u32)| {
+        let (path, top) = (format!("d{number}"), there.client.root());
+        let made = there.client.mkdir(&root(), top, path.as_bytes(), 0o777).unwrap();
+        for filler in 0..*fillers {
+            let path = format!("filler{filler}");
+            let file = there.client.make_file(&root(), made.id, path.as_bytes(), 0o666);
+            file.unwrap();
+        }
+        made.id
+    };
+    FILLERS.iter().enumerate().map(make).collect()
+}
+
 impl Run {
     fn new(cache: CacheOptions, time_step: Duration, seed: u64, allowance: u32) -> Self {
         let world = World::with_time_step(time_step);
@@ -211,22 +226,7 @@ impl Run {
             names: LookupCache::None,
             ..CacheOptions::default()
         });
-        let mut directories = Vec::new();
-        for (number, fillers) in FILLERS.iter().enumerate() {
-            let path = format!("d{number}");
-            let made = there
-                .client
-                .mkdir(&root(), there.client.root(), path.as_bytes(), 0o777)
-                .unwrap();
-            for filler in 0..*fillers {
-                let path = format!("filler{filler}");
-                there
-                    .client
-                    .make_file(&root(), made.id, path.as_bytes(), 0o666)
-                    .unwrap();
-            }
-            directories.push(made.id);
-        }
+        let directories = make_directories(&there);
         world.seconds(100);
         let stranger = Arc::new(OnceLock::new());
         let meeting = Meeting {

@@ -330,54 +330,21 @@ fn more_unexplained_changes_than_are_kept_count_as_anothers() {
 fn a_change_of_mode_owner_or_hidden_rights_ends_the_rights_epoch_and_writing_does_not() {
     let options = CacheOptions::default();
     let old = file(1);
+    // A change of attributes alone: it may be one of an access control list.
+    let [changed, written] = [stamp(1, 5), stamp(5, 5)].map(|stamp| Facts { stamp, ..old });
     let cases = [
         (
             Facts {
                 mode: 0o600,
-                stamp: stamp(1, 5),
-                ..old
+                ..changed
             },
             true,
         ),
-        (
-            Facts {
-                uid: 7,
-                stamp: stamp(1, 5),
-                ..old
-            },
-            true,
-        ),
-        (
-            Facts {
-                gid: 7,
-                stamp: stamp(1, 5),
-                ..old
-            },
-            true,
-        ),
-        // A change of attributes alone: it may be one of an access control list.
-        (
-            Facts {
-                stamp: stamp(1, 5),
-                ..old
-            },
-            true,
-        ),
-        (
-            Facts {
-                stamp: stamp(5, 5),
-                ..old
-            },
-            false,
-        ),
-        (
-            Facts {
-                size: 11,
-                stamp: stamp(5, 5),
-                ..old
-            },
-            false,
-        ),
+        (Facts { uid: 7, ..changed }, true),
+        (Facts { gid: 7, ..changed }, true),
+        (changed, true),
+        (written, false),
+        (Facts { size: 11, ..written }, false),
         (old, false),
     ];
     for (new, ends) in cases {

@@ -220,6 +220,14 @@ fn each_kind_of_object_tells_what_it_is() {
                 assert!(matches!(errno(refused), Some(Errno::PERM | Errno::ACCESS)));
             }
         }
+    });
+}
+
+#[test]
+fn a_symlink_tells_its_target_and_keeps_its_mode() {
+    everywhere(|tree| {
+        let root = tree.root();
+        let set = SetAttributes::with_mode(0o640);
         let long = vec![b't'; 1000];
         let link = tree.vfs.make_symlink(
             &OWNER,

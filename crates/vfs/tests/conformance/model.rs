@@ -178,7 +178,7 @@ impl Side {
     }
 
     fn make_or_find(&mut self, caller: &Caller<'_>, operation: &Operation) -> Answer {
-        let (directory, value) = match operation {
+        let value = match operation {
             Operation::Create(directory, name, mode, how) => {
                 let set = SetAttributes {
                     size: (how % 2 == 1).then_some(5),
@@ -189,34 +189,22 @@ impl Side {
                     1 => CreateMode::Unchecked(&set),
                     _ => CreateMode::Exclusive([*name; 8]),
                 };
-                (
-                    directory,
-                    self.vfs.create(caller, &self.at(directory), name_of(*name), mode),
-                )
+                self.vfs.create(caller, &self.at(directory), name_of(*name), mode)
             }
             Operation::MakeDirectory(directory, name, mode) => {
                 let set = SetAttributes::with_mode(*mode);
-                (
-                    directory,
-                    self.vfs
-                        .make_directory(caller, &self.at(directory), name_of(*name), &set),
-                )
+                self.vfs
+                    .make_directory(caller, &self.at(directory), name_of(*name), &set)
             }
             Operation::MakeSymlink(directory, name) => {
                 let set = SetAttributes::with_mode(0o777);
-                (
-                    directory,
-                    self.vfs
-                        .make_symlink(caller, &self.at(directory), name_of(*name), b"../a", &set),
-                )
+                self.vfs
+                    .make_symlink(caller, &self.at(directory), name_of(*name), b"../a", &set)
             }
             Operation::MakeFifo(directory, name, mode) => {
                 let set = SetAttributes::with_mode(*mode);
-                (
-                    directory,
-                    self.vfs
-                        .make_special(caller, &self.at(directory), name_of(*name), Special::Fifo, &set),
-                )
+                self.vfs
+                    .make_special(caller, &self.at(directory), name_of(*name), Special::Fifo, &set)
             }
             Operation::Lookup(directory, name) => {
                 let found = self.vfs.lookup(caller, &self.at(directory), name_of(*name));
@@ -230,7 +218,6 @@ impl Side {
             }
             _ => unreachable!("it makes nothing"),
         };
-        let _ = directory;
         let mut after = vec![value.after.as_ref().map(Shown::of)];
         let told = value.value.map(|created| {
             self.see(created.node.handle);

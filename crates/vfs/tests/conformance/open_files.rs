@@ -162,7 +162,14 @@ fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
             }),
         );
         closes("the end of an export", &|_, _| vfs.release_all());
-        // And what is none of these leaves it open, if this thread is not too late to see it.
+    });
+}
+
+#[test]
+fn what_changes_a_name_alone_leaves_a_file_open() {
+    on_disk(|tree, _| {
+        let (vfs, root) = (&tree.vfs, tree.root());
+        // If this thread is not too late to see it.
         let mut number = 0;
         eventually("a name's change closes nothing", || {
             number += 1;

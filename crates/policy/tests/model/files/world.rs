@@ -205,22 +205,7 @@ impl Files {
             read: true,
             ..OpenIntent::default()
         };
-        let view = OpenView {
-            kind: own.attributes.facts().map(|facts| facts.kind),
-            attributes: own.attributes.freshness(began, now, &options),
-            age: own
-                .attributes
-                .sent_at()
-                .map_or(Duration::MAX, |sent_at| now.since(sent_at)),
-            written_here: own.dirty.iter().any(Option::is_some),
-            closed_after_writing: false,
-            locked: false,
-            access: AccessView {
-                local: Some(curt_policy::Rights::ALL),
-                entry: None,
-                foreign_data: false,
-            },
-        };
+        let view = open_view(own, began, now, &options);
         let options_open = CacheOptions {
             access: curt_policy::AccessMode::ModeBits,
             ..options
@@ -308,6 +293,38 @@ impl Files {
         self.setting.facts(ObjectKind::Regular, server.changes.last)
     }
 
+    /// A WRITE of ours was answered.
+    fn learn_written(
+        &self,
+        own: &mut Client,
+        (block, content): (usize, Block),
+        sent_at: Moment,
+        received_at: Moment,
+        reply: &Reply,
+    ) {
+        let before = if self.planted == Planted::BeforeNotCompared {
+            own.attributes.facts().map(|facts| facts.as_before())
+        } else {
+            Some(reply.before)
+        };
+        let mutation = Mutation {
+            before,
+            after: Some(reply.after),
+            sent_at,
+            received_at,
+        };
+        let absorbed = own.attributes.absorb_mutation(mutation, &self.options());
+        if absorbed.contents_changed {
+            self.drop_pages(own);
+        }
+        own.dirty[block] = None;
+        own.label = data::learn_written(own.label, &own.attributes, absorbed, sent_at);
+        own.clean[block] = Some(content);
+        if own.label.is_none() {
+            self.drop_pages(own);
+        }
+    }
+
     pub(super) fn receive(
         &self,
         state: &mut State,
@@ -344,31 +361,31 @@ impl Files {
                 self.judge(state, client, seen, call.floor)
             }
             Request::Write(block, content) => {
-                let before = if self.planted == Planted::BeforeNotCompared {
-                    own.attributes.facts().map(|facts| facts.as_before())
-                } else {
-                    Some(reply.before)
-                };
-                let mutation = Mutation {
-                    before,
-                    after: Some(reply.after),
-                    sent_at,
-                    received_at,
-                };
-                let absorbed = own.attributes.absorb_mutation(mutation, &options);
-                if absorbed.contents_changed {
-                    self.drop_pages(own);
-                }
-                own.dirty[block] = None;
-                own.label = data::learn_written(own.label, &own.attributes, absorbed, call.sent_at);
-                own.clean[block] = Some(content);
-                if own.label.is_none() {
-                    self.drop_pages(own);
-                }
+                self.learn_written(own, (block, content), sent_at, received_at, &reply);
                 let closed = &mut state.server.closed[block];
                 *closed = (*closed).max(reply.taken);
                 None
             }
         }
+    }
+}
+
+/// What is known of the file when it is opened.
+fn open_view(own: &Client, began: Moment, now: Moment, options: &CacheOptions) -> OpenView {
+    OpenView {
+        kind: own.attributes.facts().map(|facts| facts.kind),
+        attributes: own.attributes.freshness(began, now, options),
+        age: own
+            .attributes
+            .sent_at()
+            .map_or(Duration::MAX, |sent_at| now.since(sent_at)),
+        written_here: own.dirty.iter().any(Option::is_some),
+        closed_after_writing: false,
+        locked: false,
+        access: AccessView {
+            local: Some(curt_policy::Rights::ALL),
+            entry: None,
+            foreign_data: false,
+        },
     }
 }
