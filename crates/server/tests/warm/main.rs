@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     if let Some(directory) = std::env::var_os(TRACED) {
         serve_until_killed(Path::new(&directory));
     }
-    // In memory: how long a disk takes is not counted here.
+    // In memory: how long a disk takes makes no difference there.
     let parent = Path::new("/dev/shm");
     let directory = if parent.is_dir() {
         tempfile::tempdir_in(parent)
@@ -72,16 +72,45 @@ fn main() -> ExitCode {
     watch.drain(&mut told);
     assert!(!told.is_empty() && watch.lost() == 0);
     drop(watch);
-    match start_traced(directory.path()) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            println!("system calls not counted: tracing is not allowed here");
-        }
-        started => good &= count_calls(started.unwrap()),
-    }
+    good &= trace(directory.path(), Place::Memory);
+    let on_disk = tempfile::tempdir().unwrap();
+    make_file(on_disk.path());
+    good &= trace(on_disk.path(), Place::Disk);
     if good {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+/// Where what is served is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Memory,
+    /// What is in memory all the same. No WRITE, since those that take long have others read the connection on, and being traced
+    /// takes long. What was not used for a while is looked for anew: what counts is the best of some rounds.
+    Disk,
+}
+
+impl Place {
+    /// Whether a round that took too many calls is the last.
+    fn is_last(self, until: Instant) -> bool {
+        match self {
+            Self::Memory => true,
+            Self::Disk => Instant::now() > until,
+        }
+    }
+}
+
+/// Counts the system calls of a traced server, where that is allowed.
+fn trace(directory: &Path, place: Place) -> bool {
+    println!("{place:?}");
+    match start_traced(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("system calls not counted: tracing is not allowed here");
+            true
+        }
+        started => count_calls(started.unwrap(), place),
     }
 }
 
@@ -276,7 +305,7 @@ fn start_traced(directory: &Path) -> std::io::Result<Child> {
 }
 
 /// Traces `server` on this thread, which started it, while another one is its client.
-fn count_calls(mut server: Child) -> bool {
+fn count_calls(mut server: Child, place: Place) -> bool {
     let count = Arc::new(Count::default());
     let stdout = BufReader::new(server.stdout.take().unwrap());
     let pid = server.id();
@@ -284,7 +313,7 @@ fn count_calls(mut server: Child) -> bool {
     let client = std::thread::spawn(move || {
         let good = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let address = stdout.lines().next().unwrap().unwrap();
-            count_each(address.parse().unwrap(), &counted)
+            count_each(address.parse().unwrap(), &counted, place)
         }));
         // Whatever became of it, the tracer ends with what it traces.
         let killed = server.kill();
@@ -306,7 +335,7 @@ fn count_calls(mut server: Child) -> bool {
     client.join().unwrap()
 }
 
-fn count_each(address: SocketAddr, count: &Count) -> bool {
+fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -318,24 +347,41 @@ fn count_each(address: SocketAddr, count: &Count) -> bool {
     let mut reply = vec![0; 2 * SIZE as usize];
     let mut good = true;
     for (name, call, most) in calls(&mut wire) {
+        if name == "WRITE" && place == Place::Disk {
+            continue;
+        }
         for _ in 0..WARM {
             exchange(&mut wire.stream, &call, &mut reply);
         }
-        count.arm(true);
-        for _ in 0..WARM {
-            exchange(&mut wire.stream, &call, &mut reply);
-        }
-        count.arm(false);
-        let socket = count.socket.swap(0, Ordering::SeqCst);
-        let others = std::mem::take(&mut *count.others.lock());
-        let all: usize = others.values().sum();
-        println!(
-            "{name}: {all} system calls in {WARM} warm calls, by number {others:?}; {socket} of the socket"
-        );
         let checks = if name == "WRITE" { CHECKS_MAX } else { 0 };
-        good &= all <= most * WARM + checks && socket <= 2 * WARM;
+        let until = Instant::now() + PATIENCE;
+        good &= loop {
+            let (all, socket) = count_round(name, count, || {
+                exchange(&mut wire.stream, &call, &mut reply);
+            });
+            let is_good = all <= most * WARM + checks && socket <= 2 * WARM;
+            if is_good || place.is_last(until) {
+                break is_good;
+            }
+        };
     }
-    good & count_names(&mut wire, count)
+    match place {
+        Place::Memory => good & count_names(&mut wire, count),
+        // Names are durable before they are answered: others read the connection on meanwhile.
+        Place::Disk => good,
+    }
+}
+
+/// How many system calls so many calls take, and how many of the socket's.
+fn count_round(name: &str, count: &Count, mut exchange: impl FnMut()) -> (usize, usize) {
+    count.arm(true);
+    (0..WARM).for_each(|_| exchange());
+    count.arm(false);
+    let socket = count.socket.swap(0, Ordering::SeqCst);
+    let others = std::mem::take(&mut *count.others.lock());
+    let all = others.values().sum();
+    println!("{name}: {all} system calls in {WARM} warm calls, by number {others:?}; {socket} of the socket");
+    (all, socket)
 }
 
 /// The most system calls of a CREATE and the REMOVE after it: the directory before and after each, the file made, looked at, its

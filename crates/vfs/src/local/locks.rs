@@ -5,6 +5,7 @@
 //! changes apart are not held while data are made durable either, though the kernel may have a write wait for a disk meanwhile.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
@@ -15,8 +16,16 @@ use crate::handle::NodeHandle;
 const STRIPES: usize = 4096;
 
 pub(super) struct FileLocks {
-    stripes: Box<[Mutex<()>]>,
+    stripes: Box<[Stripe]>,
     hasher: HandleHashing,
+}
+
+#[derive(Default)]
+struct Stripe {
+    lock: Mutex<()>,
+    /// How often it was held together with others, as changes of names do. Rises before the lock is free again: the Release there
+    /// pairs with the Acquire of [`FileLocks::turns`] and of whoever holds the lock next.
+    turns: AtomicU32,
 }
 
 /// No change concerns more objects: two directories, what is moved and what it replaces.
@@ -24,13 +33,19 @@ const TOGETHER_MAX: usize = 4;
 
 /// What keeps other changes away until it is dropped.
 #[must_use]
-pub(super) struct Held<'a> {
-    _guards: ArrayVec<MutexGuard<'a, ()>, TOGETHER_MAX>,
+pub(super) struct Held<'a>(ArrayVec<(&'a Stripe, MutexGuard<'a, ()>), TOGETHER_MAX>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        for (stripe, _) in &self.0 {
+            stripe.turns.fetch_add(1, Ordering::Release);
+        }
+    }
 }
 
 impl FileLocks {
     pub(super) fn new() -> Self {
-        let stripes = std::iter::repeat_with(|| Mutex::new(())).take(STRIPES).collect();
+        let stripes = std::iter::repeat_with(Stripe::default).take(STRIPES).collect();
         Self {
             stripes,
             hasher: HandleHashing::new(),
@@ -44,12 +59,18 @@ impl FileLocks {
 
     /// Keeps other changes away from one object.
     pub(super) fn hold(&self, handle: &NodeHandle) -> MutexGuard<'_, ()> {
-        self.stripes[self.stripe(handle)].lock()
+        self.stripes[self.stripe(handle)].lock.lock()
     }
 
     /// As [`FileLocks::hold`]; `None` where somebody changes it at this moment.
     pub(super) fn try_hold(&self, handle: &NodeHandle) -> Option<MutexGuard<'_, ()>> {
-        self.stripes[self.stripe(handle)].try_lock()
+        self.stripes[self.stripe(handle)].lock.try_lock()
+    }
+
+    /// A number that is another once somebody has changed names in a directory and let go of its lock: while it is the same, what
+    /// was found there since it was read is not changed by others of these.
+    pub(super) fn turns(&self, directory: &NodeHandle) -> u32 {
+        self.stripes[self.stripe(directory)].turns.load(Ordering::Acquire)
     }
 
     /// Keeps other changes away from several objects, of which there are at most four.
@@ -61,11 +82,12 @@ impl FileLocks {
         let mut last = None;
         for stripe in stripes {
             if last != Some(stripe) {
-                guards.push(self.stripes[stripe].lock());
+                let stripe = &self.stripes[stripe];
+                guards.push((stripe, stripe.lock.lock()));
             }
             last = Some(stripe);
         }
-        Held { _guards: guards }
+        Held(guards)
     }
 }
 
@@ -73,6 +95,20 @@ impl FileLocks {
 mod tests {
     use super::*;
     use crate::handle::HandleScheme;
+
+    #[test]
+    fn a_change_of_names_shows_once_its_lock_is_free_and_a_write_never() {
+        let locks = FileLocks::new();
+        let handle = |byte: u8| NodeHandle::new(HandleScheme::Kernel, 1, &[byte; 8]).expect("it is short");
+        let (directory, file) = (handle(1), handle(2));
+        let before = locks.turns(&directory);
+        drop(locks.hold(&directory));
+        drop(locks.try_hold(&directory));
+        let held = locks.hold_all([&directory, &file]);
+        assert_eq!(locks.turns(&directory), before);
+        drop(held);
+        assert_ne!(locks.turns(&directory), before);
+    }
 
     #[test]
     fn several_in_any_order_and_one_file_twice_do_not_block_each_other_forever() {

@@ -2,8 +2,9 @@
 //! so its lock is held as well, and a write to it at the same moment tells of nothing but itself.
 //!
 //! The object behind a name is found before the locks are held, which are taken in one order, and has to be the same once they
-//! are; if it is not, all of it begins again. It is found by its handle and opened only if it is large: then it is closed, and
-//! its blocks are freed, when no lock is held any more.
+//! are; if it is not, all of it begins again. Where nobody changed names in the directory through us meanwhile it is the same:
+//! others on this machine are kept away by no lock, neither before the name is looked at again nor after. It is found by its handle
+//! and kept open only if it is large: then it is closed, and its blocks are freed, when no lock is held any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::path::Arg;
 
 use super::data::proc_path;
+use super::handles::status_of_name;
 use super::{LocalVfs, attributes_of};
 use crate::answer::{Changed, Linked, Renamed, WccBefore};
 use crate::attributes::{Attributes, FileKind};
@@ -29,15 +31,18 @@ const NAME_TRIES_MAX: usize = 16;
 impl LocalVfs {
     /// What a name stands for, for a caller who may search the directory.
     fn at_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<Named> {
-        let found = name.into_with_c_str(|name| self.handles.of_name(directory, name));
-        let (handle, status) = found.ok()?;
-        let is_large = status.stx_blocks.saturating_mul(512) >= HELD_OPEN_MIN;
-        let held = if is_large {
-            self.open_name(directory, name).ok()
-        } else {
-            None
+        let handle = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
+        let handle = handle.ok()?;
+        let held = match self.kept.objects.find(&handle) {
+            None if self.is_large(directory, name) => self.open_name(directory, name).ok().map(Arc::new),
+            held => held,
         };
         Some(Named { handle, _held: held })
+    }
+
+    fn is_large(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+        let found = name.into_with_c_str(|name| status_of_name(directory, name));
+        found.is_ok_and(|status| status.stx_blocks.saturating_mul(512) >= HELD_OPEN_MIN)
     }
 
     /// Whether a name stands for what it stood for. None: for nothing.
@@ -56,12 +61,15 @@ impl LocalVfs {
         let mut tries = 0..NAME_TRIES_MAX;
         loop {
             let last = tries.next().is_none();
+            let turns = self.locks.turns(directory);
             // It changes as well, so it is locked, too.
             let victim = self.peek(caller, directory, name);
             let others = victim.iter().map(|victim| &victim.handle);
             let (changed, parent) = self.change_with(caller, directory, others, |parent, _| {
                 check_new_name(name)?;
-                if !last && !self.still_stands(parent, name, victim.as_ref()) {
+                let is_same =
+                    self.locks.turns(directory) == turns || self.still_stands(parent, name, victim.as_ref());
+                if !last && !is_same {
                     return Ok(false);
                 }
                 rustix::fs::unlinkat(parent, name, flags)?;
@@ -140,6 +148,7 @@ impl LocalVfs {
         let mut tries = 0..NAME_TRIES_MAX;
         let (before, value, after) = loop {
             let last = tries.next().is_none();
+            let turns = [from, to].map(|directory| self.locks.turns(directory));
             let moved = self.peek(caller, from, from_name);
             let replaced = self.peek(caller, to, to_name);
             let others = moved.iter().chain(&replaced).map(|named| &named.handle);
@@ -150,9 +159,10 @@ impl LocalVfs {
                 (Ok(source), Ok(target)) => assumed.and_then(|()| {
                     check_new_name(from_name)?;
                     check_new_name(to_name)?;
-                    let same = self.still_stands(source.as_fd(), from_name, moved.as_ref())
-                        && self.still_stands(target.as_fd(), to_name, replaced.as_ref());
-                    if !last && !same {
+                    let is_same = [from, to].map(|directory| self.locks.turns(directory)) == turns
+                        || self.still_stands(source.as_fd(), from_name, moved.as_ref())
+                            && self.still_stands(target.as_fd(), to_name, replaced.as_ref());
+                    if !last && !is_same {
                         return Ok(None);
                     }
                     // Whatever failed above, the kernel says it again, and what comes first for it.
@@ -167,13 +177,8 @@ impl LocalVfs {
                 break (before, value, after);
             }
         };
-        let value = value.and_then(|(moved, replaced)| {
-            self.name_has_moved(
-                moved.as_ref(),
-                replaced.as_ref(),
-                (from, from_name),
-                (to, to_name),
-            )?;
+        let value = value.and_then(|named| {
+            self.name_has_moved(named, (from, from_name), (to, to_name))?;
             in_order_of_syncs((from, &source), (to, &target)).try_for_each(|(handle, directory)| {
                 match directory {
                     Ok(directory) => self.settle(handle, directory.as_fd(), FileKind::Directory),
@@ -193,18 +198,21 @@ impl LocalVfs {
 
     fn name_has_moved(
         &self,
-        moved: Option<&Named>,
-        replaced: Option<&Named>,
+        (moved, replaced): (Option<Named>, Option<Named>),
         (from, from_name): (&NodeHandle, &[u8]),
         (to, to_name): (&NodeHandle, &[u8]),
     ) -> Result<(), Error> {
-        let same = |moved: &Named| replaced.is_some_and(|replaced| replaced.handle == moved.handle);
+        let is_replaced = |moved: &Named| {
+            replaced
+                .as_ref()
+                .is_some_and(|named| named.handle == moved.handle)
+        };
         // Two names of one file stay both.
-        if moved.is_some_and(same) {
+        if moved.as_ref().is_some_and(is_replaced) {
             return Ok(());
         }
         if let Some(replaced) = replaced {
-            self.name_is_gone(replaced, to, to_name);
+            self.name_is_gone(&replaced, to, to_name);
         }
         if let Some(moved) = moved {
             self.handles.record(&moved.handle, to, to_name)?;
@@ -227,7 +235,7 @@ fn in_order_of_syncs<'a, D>(
 /// What a name stood for.
 struct Named {
     handle: NodeHandle,
-    _held: Option<OwnedFd>,
+    _held: Option<Arc<OwnedFd>>,
 }
 
 fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
