@@ -392,7 +392,10 @@ impl LocalVfs {
                 let file = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)?;
                 match (file, kind) {
                     (Ok(file), FileKind::Regular) => self.sync_file(handle, file.as_fd()),
-                    (Ok(file), _) => Ok(data::retry(|| rustix::fs::fsync(&file))?),
+                    (Ok(file), _) => {
+                        let _stage = stages::enter(Stage::FileSystem, "fsync");
+                        Ok(data::retry(|| rustix::fs::fsync(&file))?)
+                    }
                     (Err(_), _) => self.sync_file_system(),
                 }
             }
@@ -402,6 +405,7 @@ impl LocalVfs {
 
     /// Makes durable whatever was changed before. Callers that come together share a sync, and a loss that it tells of.
     fn sync_file_system(&self) -> Result<(), Error> {
+        let _stage = stages::enter(Stage::FileSystem, "syncfs");
         self.syncs.wait(self.syncs.ticket(), || {
             let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
             let root = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;

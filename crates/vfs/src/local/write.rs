@@ -32,6 +32,16 @@ enum Extent {
     Everything,
 }
 
+impl Extent {
+    /// What makes it durable.
+    const fn system_call(self) -> &'static str {
+        match self {
+            Self::Data => "fdatasync",
+            Self::Everything => "fsync",
+        }
+    }
+}
+
 /// Whether failures to write a file back will be heard of.
 enum Watch {
     /// They will; another file may have had to make room.
@@ -192,6 +202,7 @@ impl LocalVfs {
     /// did not reach the disk, and nobody else may hear of it. One at a time for each file, so that who comes second
     /// finds the loss noted that the first was told of.
     fn sync(&self, handle: &NodeHandle, file: BorrowedFd<'_>, extent: Extent) -> Result<(), Error> {
+        let _stage = stages::enter(Stage::FileSystem, extent.system_call());
         let _held = self.syncing.hold(handle);
         let sync = || match extent {
             Extent::Data => rustix::fs::fdatasync(file),
@@ -246,6 +257,10 @@ fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Er
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+    use std::time::Duration;
+
+    use curt_trace::stages::StageTimes;
+
     use super::*;
     use crate::{CreateMode, LocalOptions, SetAttributes, Vfs};
 
@@ -261,6 +276,62 @@ mod tests {
         made.value.unwrap();
         let found = vfs.lookup(&Caller::ROOT, &root, b"file").value.unwrap();
         Some((directory, vfs, found.handle))
+    }
+
+    /// What a graph shows of a request that does this.
+    fn shown(work: impl Fn()) -> Vec<String> {
+        const NUMBER: u32 = 7;
+        let times = StageTimes::default();
+        let graph = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| times.next_graph(NUMBER, Duration::from_secs(60)));
+            while !asks.is_finished() {
+                stages::begin(&times);
+                stages::tell_procedure(NUMBER);
+                work();
+                stages::finish(&times, || ());
+            }
+            asks.join().unwrap()
+        });
+        graph.unwrap().spans.into_iter().map(|span| span.name).collect()
+    }
+
+    #[test]
+    fn making_something_durable_is_a_stage() {
+        let Some((_directory, vfs, file)) = on_disk() else {
+            return;
+        };
+        let write = |stability| {
+            let written = vfs.write(&Caller::ROOT, &file, 0, b"data", stability);
+            written.value.unwrap();
+        };
+        let set = SetAttributes::with_mode(0o666);
+        let rename = |from: &[u8], to: &[u8]| {
+            let (root, caller) = (vfs.root(), Caller::ROOT);
+            vfs.rename(&caller, &root, from, &root, to).value.unwrap();
+        };
+        let link = vfs.make_symlink(&Caller::ROOT, &vfs.root(), b"link", b"target", &set);
+        let link = link.value.unwrap().node.handle;
+        let own = SetAttributes {
+            uid: Some(0),
+            ..SetAttributes::default()
+        };
+        let works: [(&str, &dyn Fn()); 4] = [
+            ("fsync", &|| write(Stability::FileSync)),
+            ("fdatasync", &|| write(Stability::DataSync)),
+            ("fsync", &|| {
+                rename(b"file", b"other");
+                rename(b"other", b"file");
+            }),
+            ("syncfs", &|| {
+                vfs.set_attributes(&Caller::ROOT, &link, &own, None)
+                    .value
+                    .unwrap();
+            }),
+        ];
+        for (stage, work) in works {
+            let shown = shown(work);
+            assert!(shown.iter().any(|name| name == stage), "{stage}: {shown:?}");
+        }
     }
 
     #[test]
