@@ -94,14 +94,18 @@ impl Children {
         self.hasher.hash_one((directory, name))
     }
 
-    /// Where a name led when it was last seen.
-    pub(super) fn find(&self, directory: &NodeHandle, name: &[u8]) -> Option<Remembered> {
+    /// Where a name led when it was last seen; looked for first where `by` has it remembered.
+    pub(super) fn find(&self, by: By, directory: &NodeHandle, name: &[u8]) -> Option<Remembered> {
         let hash = self.hash(directory, name);
         let find = |known: &Recent<Child>| {
             let is = |child: &Child| child.is(directory, name);
             known.read(hash, is, |child| child.remembered)
         };
-        find(&self.asked).or_else(|| find(&self.listed))
+        let (first, second) = match by {
+            By::Lookup => (&self.asked, &self.listed),
+            By::Listing => (&self.listed, &self.asked),
+        };
+        find(first).or_else(|| find(second))
     }
 
     /// A name leads elsewhere now.
@@ -215,7 +219,7 @@ mod tests {
             let children = Children::new();
             let born = status(5, Some(at(birth)));
             children.note(By::Lookup, (&handle(1), b"name"), (&handle(2), &born), at(seen));
-            let found = children.find(&handle(1), b"name");
+            let found = children.find(By::Lookup, &handle(1), b"name");
             let found = found.and_then(|found| found.handle(&born));
             assert_eq!(
                 found,
@@ -230,9 +234,11 @@ mod tests {
         let children = Children::new();
         let known = status(5, Some(at(0)));
         children.note(By::Lookup, (&handle(1), b"name"), (&handle(2), &known), at(1000));
-        assert_eq!(children.find(&handle(1), b"other"), None);
-        assert_eq!(children.find(&handle(3), b"name"), None);
-        let found = children.find(&handle(1), b"name").expect("it was noted");
+        assert_eq!(children.find(By::Lookup, &handle(1), b"other"), None);
+        assert_eq!(children.find(By::Lookup, &handle(3), b"name"), None);
+        let found = children
+            .find(By::Lookup, &handle(1), b"name")
+            .expect("it was noted");
         let mut elsewhere = known.clone();
         elsewhere.attributes.fsid = 8;
         for other in [
@@ -244,7 +250,7 @@ mod tests {
             assert_eq!(found.handle(&other), None, "{other:?}");
         }
         children.forget(&handle(1), b"name");
-        assert_eq!(children.find(&handle(1), b"name"), None);
+        assert_eq!(children.find(By::Lookup, &handle(1), b"name"), None);
     }
 
     #[test]
@@ -257,11 +263,11 @@ mod tests {
         for name in names() {
             children.note(By::Listing, (&handle(1), &name), (&object, &known), at(1000));
         }
-        assert!(children.find(&handle(1), b"name").is_some());
-        let kept = names().filter(|name| children.find(&handle(1), name).is_some());
+        assert!(children.find(By::Lookup, &handle(1), b"name").is_some());
+        let kept = names().filter(|name| children.find(By::Lookup, &handle(1), name).is_some());
         assert!((1..=NAMES_MAX).contains(&kept.count()));
         children.forget_all();
-        assert!(names().all(|name| children.find(&handle(1), &name).is_none()));
+        assert!(names().all(|name| children.find(By::Lookup, &handle(1), &name).is_none()));
     }
 
     #[test]
@@ -273,6 +279,6 @@ mod tests {
             (&handle(2), &status(5, None)),
             at(1000),
         );
-        assert_eq!(children.find(&handle(1), b"name"), None);
+        assert_eq!(children.find(By::Lookup, &handle(1), b"name"), None);
     }
 }

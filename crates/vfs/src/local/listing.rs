@@ -6,7 +6,8 @@
 //! Attributes and handles are had by name and without opening anything: where a name is remembered (`children`) in one system call,
 //! which tells whether it leads to the same object still, else in two. These are two readings of a name that may come to lead
 //! elsewhere between them; what was read tells whether it did ([`super::handles::Handles::is_one`]), at the cost of a third call for objects
-//! that are younger than 20 ms. What did not agree is opened, and both are read from that: four calls.
+//! that are younger than 20 ms. What did not agree is opened, and both are read from that: four calls. The directory's parent is
+//! remembered as well; whether it lies in the tree still is looked at anew.
 //!
 //! Where the file system's handles do not tell that (it is none of ext4, XFS, btrfs and tmpfs), each object is opened while the
 //! directory is being changed. Names are remembered there once it is known that the directory was left alone from before the
@@ -17,13 +18,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, OFlags, RawDir, SeekFrom, Statx, StatxFlags};
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use super::children::By;
 use super::data::{reopen, retry};
 use super::handles::status_of_name;
 use super::stat::{Status, now, status};
+use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::Wanted;
 use crate::answer::{Entry, Node, Visit};
@@ -55,8 +57,8 @@ struct Pass<'a> {
     directory: &'a NodeHandle,
     attributes: &'a Attributes,
     fd: BorrowedFd<'a>,
-    /// What the directory is mounted by; `None` if the kernel does not tell.
-    mount: Option<u64>,
+    /// Whether handles tell of which object they are; what is below is for those that do not.
+    tell_numbers: bool,
     is_quiet: bool,
     /// When it had changed at the last look.
     changed: Time,
@@ -143,17 +145,14 @@ impl<'a> Pass<'a> {
         fd: BorrowedFd<'a>,
         (directory, attributes): (&'a NodeHandle, &'a Attributes),
     ) -> Self {
-        let status = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
-        let status = status
-            .ok()
-            .filter(|status| status.stx_mask & StatxFlags::MNT_ID.bits() != 0);
+        let tell_numbers = vfs.handles.tell_numbers();
         Self {
             vfs,
             directory,
             attributes,
             fd,
-            mount: status.map(|status| status.stx_mnt_id),
-            is_quiet: is_quiet(attributes.ctime),
+            tell_numbers,
+            is_quiet: !tell_numbers && is_quiet(attributes.ctime),
             changed: attributes.ctime,
             // Of a moment after the look: only how old an object was by then is asked of it, and none of them was looked at yet.
             clock: now(),
@@ -172,12 +171,12 @@ impl<'a> Pass<'a> {
         visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
     ) -> Result<bool, Error> {
         self.seen += 1;
-        if self.seen.is_multiple_of(LOOK_EVERY) {
+        if !self.tell_numbers && self.seen.is_multiple_of(LOOK_EVERY) {
             self.look();
         }
         let node = match self.node_by_name(fileid, name) {
             Some(node) => Some(node),
-            None => self.node(name.to_bytes()).ok(),
+            None => self.opened(name.to_bytes()).ok(),
         };
         // They are two readings of one directory: a name may stand for another object by now.
         let fileid = node.as_ref().map_or(fileid, |node| node.attributes.fileid);
@@ -239,15 +238,19 @@ impl<'a> Pass<'a> {
     /// The object by looking at its name; `None` if it is to be opened: names are being changed, it is not the one that the
     /// directory's entry is of, or something else is mounted there.
     fn node_by_name(&mut self, fileid: u64, name: &CStr) -> Option<Node> {
-        if name == c"." || name == c".." {
-            return None;
+        if name == c"." || name == c".." && self.vfs.is_root(self.attributes) {
+            check_access(self.fd, libc::X_OK).ok()?;
+            return Some(Node {
+                handle: *self.directory,
+                attributes: *self.attributes,
+            });
         }
         if let Some(node) = self.remembered(name) {
-            return Some(node);
+            let is_good = name != c".." || self.vfs.has_above(self.fd, &node.attributes);
+            return is_good.then_some(node);
         }
         let handles = &self.vfs.handles;
-        let tell_numbers = handles.tell_numbers();
-        if !tell_numbers && !self.is_quiet {
+        if name == c".." || !self.tell_numbers && !self.is_quiet {
             return None;
         }
         let (handle, found) = handles.of_name(self.fd, name).ok()?;
@@ -255,7 +258,7 @@ impl<'a> Pass<'a> {
         let attributes = status.attributes;
         let is_child =
             self.is_here(&found) && attributes.fsid == self.attributes.fsid && attributes.nlink > 0;
-        if tell_numbers {
+        if self.tell_numbers {
             if !is_child || !handles.is_one((self.fd, name), (&handle, &status), self.clock) {
                 return None;
             }
@@ -276,7 +279,10 @@ impl<'a> Pass<'a> {
 
     /// The object that a name is remembered to lead to, if it does: by a single reading, whatever happens to the directory.
     fn remembered(&self, name: &CStr) -> Option<Node> {
-        let remembered = self.vfs.children.find(self.directory, name.to_bytes())?;
+        let remembered = self
+            .vfs
+            .children
+            .find(By::Listing, self.directory, name.to_bytes())?;
         let found = status_of_name(self.fd, name).ok()?;
         let status = Status::of(&found);
         if !self.is_here(&found) || status.attributes.nlink == 0 {
@@ -290,15 +296,17 @@ impl<'a> Pass<'a> {
 
     /// Whether what was found is mounted as the directory is, and nothing else on it.
     fn is_here(&self, found: &Statx) -> bool {
-        found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(found.stx_mnt_id) == self.mount
+        found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(found.stx_mnt_id) == self.vfs.mount
     }
 
     /// The object, opened.
-    fn node(&self, name: &[u8]) -> Result<Node, Error> {
-        if matches!(name, b"." | b"..") {
-            return self.vfs.find(self.fd, self.directory, self.attributes, name);
-        }
-        let found = self.vfs.open_name(self.fd, name)?;
+    fn opened(&self, name: &[u8]) -> Result<Node, Error> {
+        let found = if name == b".." {
+            check_access(self.fd, libc::X_OK)?;
+            self.vfs.open_parent(self.fd, self.attributes)?
+        } else {
+            self.vfs.open_name(self.fd, name)?
+        };
         let status = status(found.as_fd(), b"")?;
         if status.attributes.nlink == 0 {
             return Err(Error::STALE);
@@ -364,7 +372,12 @@ fn is_quiet(changed: Time) -> bool {
 }
 
 fn open_directory(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    reopen(fd, OFlags::RDONLY | OFlags::DIRECTORY)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    match retry(|| rustix::fs::openat(fd, c".", flags | OFlags::CLOEXEC, Mode::empty())) {
+        // That needs the right to search it, which who lists it need not have; the way by /proc takes twice as long.
+        Err(Errno::ACCESS) => reopen(fd, flags),
+        opened => opened,
+    }
 }
 
 /// Goes to where an entry's cookie says that the next one is.

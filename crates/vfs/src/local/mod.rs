@@ -36,6 +36,7 @@ mod open;
 mod opening;
 mod options;
 mod pace;
+mod parents;
 mod read;
 mod recent;
 mod set;
@@ -93,6 +94,8 @@ pub struct LocalVfs {
     /// The directory as it was given: keeps its file system from being unmounted.
     _given: OwnedFd,
     root: Arc<OwnedFd>,
+    /// What the root and all that is served is mounted by; `None` where the kernel does not tell.
+    mount: Option<u64>,
     root_handle: NodeHandle,
     root_fileid: u64,
     root_fsid: u64,
@@ -199,46 +202,6 @@ impl LocalVfs {
             Err(Errno::XDEV) => Err(Errno::ACCESS),
             result => result,
         }
-    }
-
-    /// The parent of a directory; the root's is the root itself.
-    fn open_parent(&self, directory: BorrowedFd<'_>, attributes: &Attributes) -> Result<OwnedFd, Error> {
-        if self.is_root(attributes) {
-            return Ok(rustix::io::fcntl_dupfd_cloexec(directory, 0)?);
-        }
-        let parent = match rustix::fs::openat(directory, c"..", PATH | OFlags::DIRECTORY, Mode::empty()) {
-            // The kernel knows by itself that it lies outside of the root's mount.
-            Err(Errno::NOENT) => return Err(Error::STALE),
-            parent => parent?,
-        };
-        if self.is_within_root(parent.as_fd())? {
-            Ok(parent)
-        } else {
-            Err(Error::STALE)
-        }
-    }
-
-    fn is_root(&self, attributes: &Attributes) -> bool {
-        attributes.fileid == self.root_fileid && attributes.fsid == self.root_fsid
-    }
-
-    /// Whether a directory is the root or lies below it, whoever may search the way up.
-    fn is_within_root(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        self.identity.with(CapabilitySet::DAC_READ_SEARCH, || {
-            let mut at = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
-            loop {
-                let here = stat::attributes(&rustix::fs::fstat(&at)?);
-                if self.is_root(&here) {
-                    return Ok(true);
-                }
-                let parent = rustix::fs::openat(&at, c"..", PATH | OFlags::DIRECTORY, Mode::empty())?;
-                let above = stat::attributes(&rustix::fs::fstat(&parent)?);
-                if (above.fileid, above.fsid) == (here.fileid, here.fsid) {
-                    return Ok(false);
-                }
-                at = parent;
-            }
-        })?
     }
 
     /// The object behind a descriptor.

@@ -91,7 +91,7 @@ impl LocalVfs {
     ) -> Result<Node, Error> {
         // A look by name waits for nothing while the object is held: its inode is in memory, and so is the way to it.
         let is_in_reach = |object: &NodeHandle| reach == Reach::Disk || self.is_at_hand(object);
-        let remembered = self.children.find(directory, name);
+        let remembered = self.children.find(By::Lookup, directory, name);
         if let Some(remembered) = remembered.filter(|remembered| is_in_reach(remembered.object())) {
             let now = status(fd, name)?;
             if let Some(handle) = remembered.handle(&now) {
@@ -315,7 +315,7 @@ mod tests {
         }
         let at_hand = || vfs.lookup_at_hand(&Caller::ROOT, &vfs.root(), b"file").is_some();
         vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
-        assert!(vfs.children.find(&vfs.root(), b"file").is_some());
+        assert!(vfs.children.find(By::Lookup, &vfs.root(), b"file").is_some());
         assert!(at_hand());
         vfs.kept.objects.release_all();
         std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();

@@ -49,7 +49,12 @@ impl LocalVfs {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let given = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
         let root = without_mounts(&given).map_err(failed)?;
-        data::reopen(root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(LocalError::NoProc)?;
+        let reopened = data::reopen(root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
+        reopened.map_err(|errno| match errno {
+            Errno::NOENT => LocalError::NoProc(errno),
+            // It is there, and not to be read by this process.
+            other => failed(other),
+        })?;
         let handles = Handles::choose(path, root.as_fd(), identity, options)?;
         let root_handle = handles.of(root.as_fd()).map_err(failed)?;
         let attributes = stat::attributes(&rustix::fs::fstat(&root).map_err(failed)?);
@@ -67,6 +72,7 @@ impl LocalVfs {
         let sweeper = Sweeper::start(&kept);
         Ok(Self {
             _given: given,
+            mount: stat::mount_of(root.as_fd()),
             root: Arc::new(root),
             root_handle,
             root_fileid: attributes.fileid,

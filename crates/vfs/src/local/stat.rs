@@ -90,6 +90,12 @@ impl Status {
     }
 }
 
+/// What the object behind a descriptor is mounted by; `None` where the kernel does not tell.
+pub(super) fn mount_of(fd: BorrowedFd<'_>) -> Option<u64> {
+    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
 /// Whether data can only be appended to a file (chattr +a).
 pub(super) fn is_append_only(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MODE)?;
