@@ -140,27 +140,13 @@ fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
             move |_: &str, handle: &NodeHandle| tree.set(&ROOT, handle, &set).value.unwrap()
         };
         closes("chmod", &set(SetAttributes::with_mode(0o600)));
-        closes(
-            "chown",
-            &set(SetAttributes {
-                uid: Some(OTHER.uid),
-                ..SetAttributes::default()
-            }),
-        );
-        closes(
-            "chgrp",
-            &set(SetAttributes {
-                gid: Some(OTHER.gid),
-                ..SetAttributes::default()
-            }),
-        );
-        closes(
-            "truncate",
-            &set(SetAttributes {
-                size: Some(3),
-                ..SetAttributes::default()
-            }),
-        );
+        let mut changed = [SetAttributes::default(); 3];
+        changed[0].uid = Some(OTHER.uid);
+        changed[1].gid = Some(OTHER.gid);
+        changed[2].size = Some(3);
+        for (what, changed) in ["chown", "chgrp", "truncate"].into_iter().zip(changed) {
+            closes(what, &set(changed));
+        }
         closes("the end of an export", &|_, _| vfs.release_all());
     });
 }
