@@ -2,10 +2,11 @@
 //!
 //! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides. Beside them a
 //! FUSE file system that has the file in its own memory shows what is left for a mount at most, and reading with O_DIRECT what the
-//! kernel's page cache costs. Processor time is told as well: it depends less on what else the machine does.
+//! kernel's page cache costs. Processor time is told as well, and whose it was: it depends less on what else the machine does.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,8 +15,8 @@ use curt_bench::content::Content;
 use rustix::fs::{Mode, OFlags};
 
 use super::bare::{self, BareMount};
-use super::spent::{Spent, measure};
-use super::times::{Compared, Machine, Measured};
+use super::spent::{Share, Spent, measure};
+use super::times::{self, Compared, Machine, Measured};
 use super::world::World;
 
 /// Bytes of one read(2) or write(2).
@@ -27,15 +28,15 @@ const SOURCE: &str = "source";
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReadArguments {
     /// The file's size in MiB
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     mib: u64,
     /// Rounds, each of both sides
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = super::at_least_one())]
     rounds: usize,
-    /// Mount options
-    #[arg(long, default_value = "")]
+    /// Mount options [default: none]
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
-    /// Where the server keeps the files; default: a temporary directory
+    /// Where the server keeps the files [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Print JSON
@@ -53,51 +54,23 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
     // libnfs writes there as whoever runs this, whom the server may take for nobody.
     let written = own.path().join("written");
     fs::create_dir(&written)?;
-    fs::set_permissions(&written, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
-    fs::set_permissions(own.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::set_permissions(&written, PermissionsExt::from_mode(0o777))?;
+    fs::set_permissions(own.path(), PermissionsExt::from_mode(0o755))?;
     let mut world = World::serving(own.path(), None)?;
-    let port = world.port().context("the server was started here")?;
-    let url = |path: &str| {
-        format!(
-            "nfs://127.0.0.1{}/{path}?version=3&nfsport={port}&mountport={port}",
-            own.path().display()
-        )
-    };
     // Of the first round only the content counts: it is compared.
     let mounted = world.mount("3", &arguments.options)?;
     compare(&mounted.directory().join(SOURCE))?;
     mounted.end()?;
     let mut rounds = Rounds::default();
-    let bare = tempfile::tempdir()?;
-    let server = world.server_pid().context("the server was started here")?;
     for round in 0..arguments.rounds {
-        let mounted = world.mount("3", &arguments.options)?;
-        let both = [server, mounted.pid()];
-        let file = mounted.directory().join(SOURCE);
-        rounds.read.push(measure(&both, || read(&file, OFlags::empty()))?);
-        rounds
-            .direct
-            .push(measure(&both, || read(&file, OFlags::DIRECT))?);
-        let target = mounted.directory().join(format!("written/mount-{round}"));
-        rounds
-            .write
-            .push(measure(&both, || make(&target, arguments.mib))?);
-        fs::remove_file(&target)?;
-        mounted.end()?;
-        rounds
-            .cat
-            .push(measure(&[server], || libnfs("nfs-cat", &[&url(SOURCE)]))?);
-        let floor = BareMount::new(bare.path(), arguments.mib << 20)?;
-        rounds.floor.push(measure(&[], || {
-            read(&bare.path().join(bare::FILE), OFlags::empty())
-        })?);
-        floor.end()?;
-        let target = format!("written/libnfs-{round}");
-        let from = source.display().to_string();
-        rounds
-            .copy
-            .push(measure(&[server], || libnfs("nfs-cp", &[&from, &url(&target)]))?);
-        fs::remove_file(own.path().join(&target))?;
+        // Memory that was used a moment ago costs less than memory that the host has to give first: nobody always comes second.
+        if round.is_multiple_of(2) {
+            rounds.through_mount(&mut world, arguments)?;
+            rounds.beside(&world, own.path(), arguments.mib)?;
+        } else {
+            rounds.beside(&world, own.path(), arguments.mib)?;
+            rounds.through_mount(&mut world, arguments)?;
+        }
     }
     super::print(
         arguments.json,
@@ -119,6 +92,49 @@ struct Rounds {
 }
 
 impl Rounds {
+    /// Reads and writes through a mount that is made for it.
+    fn through_mount(&mut self, world: &mut World, arguments: &ReadArguments) -> Result<()> {
+        let mounted = world.mount("3", &arguments.options)?;
+        let others = [("daemon", mounted.pid()), ("server", server(world)?)];
+        let file = mounted.directory().join(SOURCE);
+        self.read
+            .push(measure("reader", &others, || read(&file, OFlags::empty()))?);
+        self.direct
+            .push(measure("reader", &others, || read(&file, OFlags::DIRECT))?);
+        let target = mounted.directory().join("written/mount");
+        self.write
+            .push(measure("writer", &others, || make(&target, arguments.mib))?);
+        fs::remove_file(&target)?;
+        mounted.end()
+    }
+
+    /// Does the same without a mount, from and to what the server has at `exported`; and without a server.
+    fn beside(&mut self, world: &World, exported: &Path, mib: u64) -> Result<()> {
+        let others = [("server", server(world)?)];
+        let port = world.port().context("the server was started here")?;
+        let url = |path: &str| {
+            format!(
+                "nfs://127.0.0.1{}/{path}?version=3&nfsport={port}&mountport={port}",
+                exported.display()
+            )
+        };
+        self.cat.push(measure("nfs-cat", &others, || {
+            libnfs("nfs-cat", &[&url(SOURCE)])
+        })?);
+        let bare = tempfile::tempdir()?;
+        let floor = BareMount::new(bare.path(), mib << 20)?;
+        self.floor.push(measure("reader and daemon", &[], || {
+            read(&bare.path().join(bare::FILE), OFlags::empty())
+        })?);
+        floor.end()?;
+        let target = "written/libnfs";
+        let from = exported.join(SOURCE).display().to_string();
+        self.copy.push(measure("nfs-cp", &others, || {
+            libnfs("nfs-cp", &[&from, &url(target)])
+        })?);
+        Ok(fs::remove_file(exported.join(target))?)
+    }
+
     fn compared(&self, mib: f64) -> Vec<Compared> {
         let pairs = [
             ("cold read", ("mount", &self.read), ("nfs-cat", &self.cat)),
@@ -139,8 +155,8 @@ impl Rounds {
             Measured::new(name, speeds.collect())
         };
         let cost = |(name, spent): (&str, &Vec<Spent>)| {
-            let costs = spent.iter().map(|spent| spent.processor_seconds * 1024.0 / mib);
-            Measured::new(name, costs.collect())
+            let costs = spent.iter().map(|spent| spent.processor_seconds() * 1024.0 / mib);
+            Measured::new(name, costs.collect()).shared_by(shares(spent, 1024.0 / mib))
         };
         pairs
             .into_iter()
@@ -153,6 +169,32 @@ impl Rounds {
             })
             .collect()
     }
+}
+
+/// The medians of each one's share, times `factor`.
+fn shares(rounds: &[Spent], factor: f64) -> Vec<Share> {
+    let Some(first) = rounds.first() else {
+        return Vec::new();
+    };
+    let one = |(index, share): (usize, &Share)| {
+        let median = |part: fn(&Share) -> f64| {
+            let all: Vec<f64> = rounds
+                .iter()
+                .map(|spent| part(&spent.shares[index]) * factor)
+                .collect();
+            times::median(&all)
+        };
+        Share {
+            who: share.who,
+            user: median(|share| share.user),
+            system: median(|share| share.system),
+        }
+    };
+    first.shares.iter().enumerate().map(one).collect()
+}
+
+fn server(world: &World) -> Result<u32> {
+    world.server_pid().context("the server was started here")
 }
 
 /// Writes the file and waits until it is on disk.

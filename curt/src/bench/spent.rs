@@ -5,51 +5,80 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 /// What was spent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Spent {
     /// From beginning to end.
     pub(super) seconds: f64,
-    /// User and system time of all processes together.
-    pub(super) processor_seconds: f64,
+    /// By each who took part.
+    pub(super) shares: Vec<Share>,
 }
 
-/// Does `work`. Part in it have this process, the children that end meanwhile, and the processes `others`.
-pub(super) fn measure(others: &[u32], work: impl FnOnce() -> Result<()>) -> Result<Spent> {
-    let own = std::process::id();
-    let all = || -> Result<f64> {
-        others
-            .iter()
-            .chain([&own])
-            .map(|pid| processor_seconds(*pid))
-            .sum()
-    };
-    let before = all()?;
+/// One process's processor time, or a part of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Share {
+    /// Who it is.
+    pub(super) who: &'static str,
+    /// Seconds in its own code.
+    pub(super) user: f64,
+    /// Seconds in the kernel for it.
+    pub(super) system: f64,
+}
+
+impl Spent {
+    /// User and system time of all together.
+    pub(super) fn processor_seconds(&self) -> f64 {
+        self.shares.iter().map(|share| share.user + share.system).sum()
+    }
+}
+
+/// Does `work`. Part in it have this process with the children that end meanwhile, as `own`, and the processes `others`.
+pub(super) fn measure(
+    own: &'static str,
+    others: &[(&'static str, u32)],
+    work: impl FnOnce() -> Result<()>,
+) -> Result<Spent> {
+    let all: Vec<_> = [(own, std::process::id())]
+        .iter()
+        .chain(others)
+        .copied()
+        .collect();
+    let now = || -> Result<Vec<Share>> { all.iter().map(|(who, pid)| share(who, *pid)).collect() };
+    let before = now()?;
     let start = Instant::now();
     work()?;
     let seconds = start.elapsed().as_secs_f64();
+    let since = |(after, before): (Share, &Share)| Share {
+        user: after.user - before.user,
+        system: after.system - before.system,
+        ..after
+    };
     Ok(Spent {
         seconds,
-        processor_seconds: all()? - before,
+        shares: now()?.into_iter().zip(&before).map(since).collect(),
     })
 }
 
 /// User and system time of a process and of its children that have ended.
-fn processor_seconds(pid: u32) -> Result<f64> {
+fn share(who: &'static str, pid: u32) -> Result<Share> {
     let path = format!("/proc/{pid}/stat");
     let line = std::fs::read_to_string(&path).with_context(|| path.clone())?;
     let ticks = ticks(&line).with_context(|| format!("{path} is not as proc(5) says: {line}"))?;
-    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    let [user, system] = ticks.map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
+    Ok(Share { who, user, system })
 }
 
-/// Fields 14 to 17 of proc(5)'s stat: utime, stime, cutime, cstime. The name before them may have anything in it.
-fn ticks(line: &str) -> Option<u64> {
+/// Of fields 14 to 17 of proc(5)'s stat, utime, stime, cutime, cstime: user and system time. The name before them may have
+/// anything in it.
+fn ticks(line: &str) -> Option<[u64; 2]> {
     const BEFORE: usize = 11;
     let (_, fields) = line.rsplit_once(") ")?;
     let times = fields.split(' ').skip(BEFORE).take(4);
     let parsed: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
-    (parsed.len() == 4).then(|| parsed.iter().sum())
+    let [user, system, user_of_children, system_of_children] = parsed.try_into().ok()?;
+    Some([user + user_of_children, system + system_of_children])
 }
 
 #[cfg(test)]
@@ -59,18 +88,21 @@ mod tests {
     #[test]
     fn the_four_times_are_found_behind_any_name() {
         let line = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1";
-        assert_eq!(ticks(line), Some(127));
+        assert_eq!(ticks(line), Some([103, 24]));
         assert_eq!(ticks("7 (a) S 1 2"), None);
     }
 
     #[test]
     fn work_takes_processor_time() {
-        let spent = measure(&[], || {
+        let spent = measure("this", &[], || {
             let start = Instant::now();
             while start.elapsed().as_millis() < 200 {}
             Ok(())
         });
         let spent = spent.expect("this process has a stat");
-        assert!(spent.seconds >= 0.2 && spent.processor_seconds > 0.0, "{spent:?}");
+        assert!(
+            spent.seconds >= 0.2 && spent.processor_seconds() > 0.0,
+            "{spent:?}"
+        );
     }
 }

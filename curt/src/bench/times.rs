@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::spent::Share;
+
 /// The median; of an even number the lower middle one. 0 of none.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -33,6 +35,9 @@ pub(super) struct Measured {
     pub(super) name: String,
     pub(super) median: f64,
     pub(super) rounds: Vec<f64>,
+    /// Of processor time, if it is that: who spent it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) shares: Vec<Share>,
 }
 
 impl Measured {
@@ -41,6 +46,23 @@ impl Measured {
             name: name.to_owned(),
             median: median(&rounds),
             rounds,
+            shares: Vec::new(),
+        }
+    }
+
+    /// The same, with the medians of each one's share in it.
+    pub(super) fn shared_by(mut self, shares: Vec<Share>) -> Self {
+        self.shares = shares;
+        self
+    }
+
+    /// Who spent it, for people; nothing if nobody knows.
+    fn sharers(&self) -> String {
+        let one = |share: &Share| format!("{} {:.2} + {:.2}", share.who, share.user, share.system);
+        let all: Vec<String> = self.shares.iter().map(one).collect();
+        match all.is_empty() {
+            true => String::new(),
+            false => format!(" [user + system: {}]", all.join(", ")),
         }
     }
 }
@@ -69,8 +91,11 @@ impl Compared {
             let least = side.rounds.iter().copied().fold(f64::INFINITY, f64::min);
             let most = side.rounds.iter().copied().fold(0.0, f64::max);
             format!(
-                "{} {:.2} {} ({least:.2} to {most:.2})",
-                side.name, side.median, self.unit
+                "{} {:.2} {} ({least:.2} to {most:.2}){}",
+                side.name,
+                side.median,
+                self.unit,
+                side.sharers()
             )
         };
         format!(
