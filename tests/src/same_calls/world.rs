@@ -167,28 +167,7 @@ impl World {
             Call::ReadAt { slot, offset, length } => {
                 read(length, |bytes| rustix::io::pread(self.file(slot)?, bytes, offset))
             }
-            Call::MapWrite {
-                slot,
-                offset,
-                bytes,
-                synced,
-            } => {
-                let bytes = bytes.make();
-                let Some((mapping, length)) = self.map(slot, offset, bytes.len())? else {
-                    return Ok(Answer::Done);
-                };
-                mapping.write(&bytes[..length]);
-                if synced {
-                    mapping.sync().map_err(errno)?;
-                }
-                Ok(Answer::Done)
-            }
-            Call::MapRead { slot, offset, length } => {
-                let mapping = self.map(slot, offset, length)?;
-                Ok(Answer::Bytes(
-                    mapping.map_or_else(Vec::new, |(mapping, _)| mapping.read()),
-                ))
-            }
+            Call::MapWrite { .. } | Call::MapRead { .. } => self.perform_mapped(call),
             Call::SetLength { slot, length } => done(fs::ftruncate(self.file(slot)?, length)),
             Call::Seek { slot, to } => fs::seek(self.file(slot)?, to).map(Answer::Number),
             Call::Allocate {
@@ -234,6 +213,34 @@ impl World {
                 Ok(sorted(names))
             }
             _ => unreachable!("the others are about a path"),
+        }
+    }
+
+    fn perform_mapped(&self, call: &Call) -> Outcome {
+        match *call {
+            Call::MapWrite {
+                slot,
+                offset,
+                bytes,
+                synced,
+            } => {
+                let bytes = bytes.make();
+                let Some((mapping, length)) = self.map(slot, offset, bytes.len())? else {
+                    return Ok(Answer::Done);
+                };
+                mapping.write(&bytes[..length]);
+                if synced {
+                    mapping.sync().map_err(errno)?;
+                }
+                Ok(Answer::Done)
+            }
+            Call::MapRead { slot, offset, length } => {
+                let mapping = self.map(slot, offset, length)?;
+                Ok(Answer::Bytes(
+                    mapping.map_or_else(Vec::new, |(mapping, _)| mapping.read()),
+                ))
+            }
+            _ => unreachable!("the others do not map"),
         }
     }
 
