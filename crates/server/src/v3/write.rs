@@ -4,7 +4,7 @@ use curt_proto::nfs3::{Outcome, Stability, Status, WccData, WriteArguments, Writ
 use curt_trace::{ServerCounter, probe};
 
 use crate::attributes::MAX_SIZE;
-use crate::request::{Refusal, Request};
+use crate::request::{Refusal, Request, Target};
 use crate::status;
 
 pub(super) fn run(
@@ -13,15 +13,8 @@ pub(super) fn run(
 ) -> Result<Outcome<WriteOk, WccData>, Refusal> {
     let target = request.resolve(&arguments.file)?;
     let data = arguments.data.bytes();
-    if let Err(status) = target.writable() {
+    if let Err(status) = check(&target, arguments) {
         return super::not_begun(&target, status);
-    }
-    if usize::try_from(arguments.count) != Ok(data.len()) {
-        return super::not_begun(&target, Status::Inval);
-    }
-    let end = arguments.offset.checked_add(u64::from(arguments.count));
-    if end.is_none_or(|end| end > MAX_SIZE) {
-        return super::not_begun(&target, Status::Fbig);
     }
     // `async`: the reply says what was asked for, as knfsd's does.
     let is_async = target.rules().asynchronous;
@@ -67,6 +60,19 @@ pub(super) fn run(
         }
         Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
     })
+}
+
+/// Whether a write may be begun.
+fn check(target: &Target<'_>, arguments: &WriteArguments<'_>) -> Result<(), Status> {
+    target.writable()?;
+    if usize::try_from(arguments.count) != Ok(arguments.data.bytes().len()) {
+        return Err(Status::Inval);
+    }
+    let end = arguments.offset.checked_add(u64::from(arguments.count));
+    if end.is_none_or(|end| end > MAX_SIZE) {
+        return Err(Status::Fbig);
+    }
+    Ok(())
 }
 
 const fn to_vfs(stability: Stability) -> curt_vfs::Stability {
