@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
-use std::collections::BTreeMap;
+mod world;
+
 use std::io::Write as _;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use curt_bench::workload::Workload;
-use curt_tests::curt::{Mount, Serve, program, tree};
+use curt_tests::curt::program;
 use curt_tests::kernel::{KernelNumber, linux_client, parse_ops};
-use curt_tests::network::Network;
 use curt_tests::process;
 use serde_json::Value;
 
-/// A run of page takes 7 s; what is beyond is for machines that do something else, too.
-const RUN: Duration = Duration::from_secs(120);
+use world::{Calls, Explained, RUN, World, calls, explain, sent, since};
+
 /// The files of a view of page expire inside a run that is longer than this many seconds, and Linux asks about them again; and once
 /// more after as many as they are believed at first.
 const PAGE_SECONDS: u64 = 8;
@@ -25,159 +24,6 @@ const PAGE_EXPIRED: u64 = 1150;
 /// Those of build are asked about one after the other in a run that is longer than this, at most so many in each second beyond.
 const BUILD_SECONDS: u64 = 10;
 const BUILD_EXPIRED: u64 = 25;
-
-type Calls = BTreeMap<String, u64>;
-
-fn calls(value: &Value) -> Calls {
-    let named = value
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|(name, _)| *name != "total");
-    let numbers = named.map(|(name, calls)| (name.clone(), calls.as_u64().unwrap()));
-    numbers.filter(|(_, calls)| *calls > 0).collect()
-}
-
-/// What the mount has sent so far, by its own figures.
-fn sent(network: &Network, mount: &Path) -> Calls {
-    let mut command = network.command(program("curt").unwrap());
-    command.args(["stat", "--json"]).arg(mount);
-    let report: Value = serde_json::from_str(&process::run(&mut command, RUN).unwrap()).unwrap();
-    calls(&report[0]["counters"]["requests"])
-}
-
-fn since(after: &Calls, before: &Calls) -> Calls {
-    let differences = after
-        .iter()
-        .map(|(name, calls)| (name.clone(), calls - before.get(name).copied().unwrap_or(0)));
-    differences.filter(|(_, calls)| *calls > 0).collect()
-}
-
-/// What an explanation says of one mount.
-struct Explained {
-    json: Value,
-    status: i32,
-    output: String,
-}
-
-/// Explains a command at a mount, and holds that the sums are those of `curt stat`.
-fn explain(network: &Network, mount: &Path, options: &str, command: &[&str]) -> Explained {
-    let file = network.directory().join("explained.json");
-    let mut explain = network.command(program("curt").unwrap());
-    explain
-        .args(["explain", "--json", "--paths", "5", "-o", options, "--output"])
-        .arg(&file);
-    explain.arg("--mount").arg(mount).args(command);
-    let before = sent(network, mount);
-    let (status, output, errors) = process::finish(&mut explain, RUN).unwrap();
-    let after = sent(network, mount);
-    let text = std::fs::read_to_string(&file).unwrap_or_default();
-    let all: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}\n{output}\n{errors}"));
-    let json = all["mounts"][0].clone();
-    assert!(json.is_object(), "{all}\n{errors}");
-    let mut all_sent = calls(&json["requests"]);
-    for (name, others) in calls(&json["others"]) {
-        *all_sent.entry(name).or_default() += others;
-    }
-    assert_eq!(all_sent, since(&after, &before), "{json}");
-    let explained = Explained {
-        json,
-        status: status.code().unwrap_or(-1),
-        output,
-    };
-    explained.is_consistent();
-    explained
-}
-
-impl Explained {
-    fn rows(&self) -> impl Iterator<Item = &Value> {
-        self.json["causes"].as_array().unwrap().iter()
-    }
-
-    fn row(&self, cause: &str, column: &str) -> u64 {
-        self.rows()
-            .find(|row| row["cause"] == cause)
-            .map_or(0, |row| row[column].as_u64().unwrap())
-    }
-
-    fn spared(&self, rule: &str) -> u64 {
-        self.rows().filter_map(|row| row["spared"][rule].as_u64()).sum()
-    }
-
-    fn total(&self, what: &str) -> u64 {
-        calls(&self.json[what]).values().sum()
-    }
-
-    /// Rows, paths and processes each add up to the totals.
-    fn is_consistent(&self) {
-        for (column, what) in [("sent", "requests"), ("linux", "linux")] {
-            let by_cause: u64 = self.rows().map(|row| row[column].as_u64().unwrap()).sum();
-            assert_eq!(by_cause, self.total(what), "{column}: {}", self.json);
-            let sum = |rows: &Value| -> u64 {
-                rows.as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|row| row[column].as_u64().unwrap())
-                    .sum()
-            };
-            for row in self.rows() {
-                let paths = sum(&row["paths"]) + row["paths_rest"][column].as_u64().unwrap();
-                assert_eq!(paths, row[column].as_u64().unwrap(), "{row}");
-            }
-            let rest = self.json["processes_rest"][column].as_u64().unwrap();
-            assert_eq!(
-                sum(&self.json["processes"]) + rest,
-                self.total(what),
-                "{}",
-                self.json
-            );
-        }
-    }
-}
-
-struct World {
-    network: Network,
-    serve: Serve,
-}
-
-impl World {
-    fn new(workload: Workload) -> Self {
-        let network = Network::new().unwrap();
-        let serve = Serve::start(&network, &tree(workload).unwrap(), &[]).unwrap();
-        Self { network, serve }
-    }
-
-    fn mount(&self, name: &str, options: &str) -> Mount {
-        let options = format!("{},{options}", self.serve.ports());
-        let options = options.trim_end_matches(',');
-        Mount::start(&self.network, name, &self.serve.source(), options).unwrap()
-    }
-
-    /// A workload on a fresh mount, explained beside a Linux client with `linux`; and how long it took.
-    fn workload(&self, workload: Workload, name: &str, (options, linux): (&str, &str)) -> (Explained, f64) {
-        let mount = self.mount(name, options);
-        let curt = program("curt").unwrap().display().to_string();
-        let directory = mount.directory().display().to_string();
-        let command = [&*curt, "bench", workload.name(), "--json", "--at", &directory];
-        let explained = explain(&self.network, mount.directory(), linux, &command);
-        let report: Value = serde_json::from_str(&explained.output).unwrap();
-        assert_eq!(
-            (explained.status, report["wrong"].as_u64()),
-            (0, Some(0)),
-            "{report}"
-        );
-        assert_eq!(
-            explained.total("others"),
-            0,
-            "nobody else used the mount: {}",
-            explained.json
-        );
-        // The bench's own sums are those of its process alone; those of `curt stat` have been compared.
-        assert_eq!(report["rpc"]["total"].as_u64(), Some(explained.total("requests")));
-        mount.unmount().unwrap();
-        (explained, report["seconds"].as_f64().unwrap())
-    }
-}
 
 /// Within 5 % of what a kernel counted, or more by as many as a longer run explains.
 #[track_caller]
@@ -249,18 +95,7 @@ rm -r a b; find . -type f | wc -l; cd ..; rm -r work"#;
 
 #[test]
 fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
-    let serve = Serve::start(&network, &export, &[]).unwrap();
-    let script = network.directory().join("work.sh");
-    std::fs::write(&script, SCRIPT).unwrap();
-    let options = serve.ports();
-    let mount = Mount::start(&network, "mount", &serve.source(), &options).unwrap();
-    let (work, at) = (
-        script.display().to_string(),
-        mount.directory().display().to_string(),
-    );
-    let explained = explain(&network, mount.directory(), "", &["bash", &work, &at]);
+    let explained = beside_a_kernel(SCRIPT);
     assert_eq!(
         (explained.status, explained.output.trim()),
         (0, "22"),
@@ -272,21 +107,39 @@ fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts(
         "{}",
         explained.json
     );
+}
+
+/// Explains a script that works in the directory it is given, and holds that a Linux client sends for it what its model says.
+fn beside_a_kernel(script: &str) -> Explained {
+    let world = World::exporting(|_| ());
+    let work = world.network.directory().join("work.sh");
+    std::fs::write(&work, script).unwrap();
+    let mount = world.mount("mount", "");
+    let (work, at) = (
+        work.display().to_string(),
+        mount.directory().display().to_string(),
+    );
+    let explained = explain(&world.network, mount.directory(), "", &["bash", &work, &at]);
     mount.unmount().unwrap();
-    let counted = counted(&serve, &network, &[format!("bash {work} /mnt/nfs")]);
+    let left = world.export.join("work");
+    if left.exists() {
+        std::fs::remove_dir_all(left).unwrap();
+    }
+    let counted = counted(&world, &[format!("bash {work} /mnt/nfs")]);
     as_counted(&explained, &counted[0]);
+    explained
 }
 
 /// What a Linux client sends for each of these commands, each on a mount of its own.
-fn counted(serve: &Serve, network: &Network, commands: &[String]) -> Vec<Calls> {
-    let (options, source) = (serve.ports(), serve.source());
+fn counted(world: &World, commands: &[String]) -> Vec<Calls> {
+    let (options, source) = (world.serve.ports(), world.serve.source());
     let steps = commands.iter().map(|command| {
         format!(
             "mount -t nfs -o vers=3,nolock,proto=tcp,{options} {source} /mnt/nfs || exit 1\nops\n\
              {command} >/dev/null 2>&1\nops\numount /mnt/nfs || exit 1\n"
         )
     });
-    let output = linux_client(network, KernelNumber(2), RUN, &steps.collect::<String>()).unwrap();
+    let output = linux_client(&world.network, KernelNumber(2), RUN, &steps.collect::<String>()).unwrap();
     let told: Vec<_> = output.lines().filter(|line| line.contains("TOTAL=")).collect();
     assert_eq!(told.len(), 2 * commands.len(), "{output}");
     let counted = told
@@ -321,27 +174,11 @@ exec 3<>direct; printf text >&3; exec 3>&-"#;
 
 #[test]
 fn durable_direct_and_refused_operations_are_as_a_kernel_counts_them() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
-    let serve = Serve::start(&network, &export, &[]).unwrap();
-    let script = network.directory().join("refused.sh");
-    std::fs::write(&script, REFUSED).unwrap();
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
-    let (work, at) = (
-        script.display().to_string(),
-        mount.directory().display().to_string(),
-    );
-    let explained = explain(&network, mount.directory(), "", &["bash", &work, &at]);
-    mount.unmount().unwrap();
-    std::fs::remove_dir_all(export.join("work")).unwrap();
-    let counted = counted(&serve, &network, &[format!("bash {work} /mnt/nfs")]);
-    as_counted(&explained, &counted[0]);
+    beside_a_kernel(REFUSED);
 }
 
 #[test]
 fn listings_of_any_size_are_as_a_kernel_counts_them() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
     // With `CURT_FULL` in the environment the largest is that of the benchmarks.
     let is_full = std::env::var_os("CURT_FULL").is_some();
     let sizes = [
@@ -349,14 +186,15 @@ fn listings_of_any_size_are_as_a_kernel_counts_them() {
         ("some", 3000),
         ("many", if is_full { 500_000 } else { 40_000 }),
     ];
-    for (name, count) in sizes {
-        let directory = export.join(name);
-        std::fs::create_dir(&directory).unwrap();
-        for number in 0..count {
-            std::fs::File::create(directory.join(format!("{number:012}"))).unwrap();
+    let world = World::exporting(|export| {
+        for (name, count) in sizes {
+            let directory = export.join(name);
+            std::fs::create_dir(&directory).unwrap();
+            for number in 0..count {
+                std::fs::File::create(directory.join(format!("{number:012}"))).unwrap();
+            }
         }
-    }
-    let serve = Serve::start(&network, &export, &[]).unwrap();
+    });
     let commands = [
         "ls -f AT/few",
         "ls -f AT/some",
@@ -365,24 +203,14 @@ fn listings_of_any_size_are_as_a_kernel_counts_them() {
         "find AT/few AT/some -size +0",
         "ls AT/some; ls -l AT/some",
     ];
-    let counted = {
-        let commands = commands.map(|command| command.replace("AT", "/mnt/nfs"));
-        counted(
-            &serve,
-            &network,
-            &commands.map(|command| format!("bash -c '{command}'")),
-        )
-    };
+    let counted = counted(
+        &world,
+        &commands.map(|command| format!("bash -c '{}'", command.replace("AT", "/mnt/nfs"))),
+    );
     for (number, (command, counted)) in commands.iter().zip(counted).enumerate() {
-        let mount = Mount::start(
-            &network,
-            &format!("mount{number}"),
-            &serve.source(),
-            &serve.ports(),
-        )
-        .unwrap();
+        let mount = world.mount(&format!("mount{number}"), "");
         let command = command.replace("AT", &mount.directory().display().to_string());
-        let explained = explain(&network, mount.directory(), "", &["bash", "-c", &command]);
+        let explained = explain(&world.network, mount.directory(), "", &["bash", "-c", &command]);
         mount.unmount().unwrap();
         let linux = calls(&explained.json["linux"]);
         println!("{command}: the model: {linux:?}, the kernel: {counted:?}");
@@ -399,22 +227,21 @@ fn listings_of_any_size_are_as_a_kernel_counts_them() {
 
 #[test]
 fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
-    std::fs::write(export.join("large"), vec![7; 64 << 20]).unwrap();
-    std::fs::write(export.join("f"), "text").unwrap();
-    let mut serve = Serve::start(&network, &export, &[]).unwrap();
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let mut world = World::exporting(|export| {
+        std::fs::write(export.join("large"), vec![7; 64 << 20]).unwrap();
+        std::fs::write(export.join("f"), "text").unwrap();
+    });
+    let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
     // The kernel reads ahead of a reader that has gone; each time another part of the file. `explain` holds the sums to be those of `curt stat`.
     for part in 0..20 {
         let read = format!("dd if={at}/large of=/dev/null bs=256k count=1 skip={}", part * 12);
-        let explained = explain(&network, mount.directory(), "", &["sh", "-c", &read]);
+        let explained = explain(network, mount.directory(), "", &["sh", "-c", &read]);
         assert_eq!(explained.json["unfinished"], false, "{}", explained.json);
         assert!(explained.total("requests") > 0);
     }
     // What waits for a server that is silent is not waited for.
-    let server = serve.process().pid();
+    let server = world.serve.process().pid();
     let stuck = format!(
         "kill -STOP {server}; cat {at}/missing >/dev/null 2>&1 & \
          until [ \"$(readlink /proc/$!/exe)\" = \"$(readlink -f \"$(command -v cat)\")\" ] && grep -q '^State:.[SD]' /proc/$!/status; do :; done"
@@ -435,36 +262,40 @@ fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
 
 #[test]
 fn what_is_written_and_read_after_an_explanation_is_as_ever() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
-    std::fs::write(export.join("large"), vec![7; 4 << 20]).unwrap();
-    let serve = Serve::start(&network, &export, &[]).unwrap();
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let world = World::exporting(|export| {
+        std::fs::write(export.join("large"), vec![7; 4 << 20]).unwrap();
+    });
+    let (network, mount) = (&world.network, world.mount("mount", ""));
     // One file is open, with bytes to be written, while something else is explained and when that ends.
     let mut open = std::fs::File::create(mount.directory().join("open")).unwrap();
     open.write_all(b"before ").unwrap();
-    explain(&network, mount.directory(), "", &["true"]);
-    assert_eq!(std::fs::read(export.join("open")).unwrap(), b"before ");
+    explain(network, mount.directory(), "", &["true"]);
+    assert_eq!(std::fs::read(world.export.join("open")).unwrap(), b"before ");
     open.write_all(b"and after").unwrap();
     open.sync_all().unwrap();
-    assert_eq!(std::fs::read(export.join("open")).unwrap(), b"before and after");
+    assert_eq!(
+        std::fs::read(world.export.join("open")).unwrap(),
+        b"before and after"
+    );
     let copied = std::fs::copy(mount.directory().join("large"), mount.directory().join("copy"));
     assert_eq!(copied.unwrap(), 4 << 20);
-    assert_eq!(std::fs::read(export.join("copy")).unwrap(), vec![7; 4 << 20]);
+    assert_eq!(
+        std::fs::read(world.export.join("copy")).unwrap(),
+        vec![7; 4 << 20]
+    );
     mount.unmount().unwrap();
 }
 
 #[test]
 fn what_a_command_leaves_behind_is_reaped_and_waited_for_if_that_is_wanted() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
-    std::fs::write(export.join("f"), "text").unwrap();
-    let serve = Serve::start(&network, &export, &[]).unwrap();
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let world = World::exporting(|export| {
+        std::fs::write(export.join("f"), "text").unwrap();
+    });
+    let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
     // A process whose parent has ended ends while the command goes on: nothing is left of it.
     let orphan = r#"p=$(setsid sh -c 'sleep 100 >/dev/null & echo $!'); kill $p; until [ ! -e /proc/$p ]; do :; done; cat "$1/f""#;
-    let explained = explain(&network, mount.directory(), "", &["sh", "-c", orphan, "sh", &at]);
+    let explained = explain(network, mount.directory(), "", &["sh", "-c", orphan, "sh", &at]);
     assert_eq!((explained.status, &*explained.output), (0, "text"));
     let run = |arguments: &[&str]| {
         let mut command: Command = network.command(program("curt").unwrap());
@@ -487,13 +318,12 @@ fn what_a_command_leaves_behind_is_reaped_and_waited_for_if_that_is_wanted() {
 
 #[test]
 fn a_command_has_its_status_its_signals_and_its_orphans() {
-    let network = Network::new().unwrap();
-    let export = network.make_directory("export").unwrap();
-    std::fs::write(export.join("f"), "text").unwrap();
-    let serve = Serve::start(&network, &export, &[]).unwrap();
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports()).unwrap();
+    let world = World::exporting(|export| {
+        std::fs::write(export.join("f"), "text").unwrap();
+    });
+    let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
-    let shell = |script: &str| explain(&network, mount.directory(), "", &["sh", "-c", script, "sh", &at]);
+    let shell = |script: &str| explain(network, mount.directory(), "", &["sh", "-c", script, "sh", &at]);
     let explained = shell("cat \"$1/f\"; exit 7");
     assert_eq!((explained.status, &*explained.output), (7, "text"));
     let read = explained.rows().find(|row| row["cause"] == "data-read").unwrap();
