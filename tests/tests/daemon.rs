@@ -262,14 +262,22 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
 #[test]
 fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
     let scene = Scene::new(LASTING)?;
-    let mut file = fs::File::create(scene.mount.directory().join("open"))?;
-    std::io::Write::write_all(&mut file, b"left open")?;
-    // The kernel keeps this from a FUSE file system, and says that it is done.
-    rustix::fs::syncfs(&file)?;
+    // The kernel keeps syncfs(2) from a FUSE file system, and says that it is done.
+    // A shell would close a copy of the descriptor after writing, and a close writes.
+    let script = format!(
+        "import ctypes, os; file = os.open('{}', os.O_CREAT | os.O_WRONLY); os.write(file, b'left open'); \
+         assert ctypes.CDLL(None).syncfs(file) == 0; print('synced', flush=True); input()",
+        scene.inside("open")
+    );
+    let mut writer = Running::start("a writer", scene.network.command("python3").args(["-c", &script]))?;
+    writer.wait_for("synced", MINUTE)?;
     let there = scene.export.join("open");
     until("the bytes are at the server", MINUTE, || {
         Ok((fs::read(&there)? == b"left open").then_some(()))
     })?;
-    drop(file);
+    // It has it open all the time.
+    ensure!(writer.is_running()?, "{}", writer.output());
+    writer.say("\n")?;
+    writer.wait(MINUTE)?;
     scene.mount.unmount()
 }
