@@ -21,6 +21,11 @@ pub(crate) fn is_exiting(tid: u32) -> bool {
     tid != 0 && verdict(fs::read_to_string(format!("/proc/{tid}/stat")), exiting)
 }
 
+/// Whether thread `tid` runs under this name (a program's, at most 15 bytes); not if it cannot be looked at.
+pub(crate) fn is_called(tid: u32, name: &str) -> bool {
+    tid != 0 && fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|known| known.trim_end() == name)
+}
+
 fn verdict(read: io::Result<String>, test: impl FnOnce(&str) -> bool) -> bool {
     match read {
         Ok(text) => test(&text),
@@ -76,6 +81,15 @@ mod tests {
         assert!(exiting("12 (a) b ( c) R 1 2 3 4 5 4194308 0"));
         assert!(!exiting("12 (a) 4 4 4 4 4 4 4) R 1 2 3 4 5 4194304 0"));
         assert!(!exiting("12 (a"));
+    }
+
+    #[test]
+    fn a_thread_is_called_what_it_is() {
+        let name = fs::read_to_string("/proc/thread-self/comm").expect("/proc is there");
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        assert!(is_called(tid, name.trim_end()));
+        assert!(!is_called(tid, "umount") && !is_called(0, name.trim_end()));
+        assert!(!is_called(u32::MAX, name.trim_end()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{fmt, time::Duration};
 use rustix::io::Errno;
 
 use crate::{
+    caller,
     listing::Listing,
     reply::ReadReply,
     session::Waiting,
@@ -68,9 +69,21 @@ impl<'a, I> Context<'a, I> {
         self.waiting.give_up_on_exit();
     }
 
+    /// Whether the caller runs the program of this name, for all that it says of itself.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        caller::is_called(self.tid, name)
+    }
+
     /// The file system has taken note of this request: from now on it is not on its way any more ([`crate::Arrivals`]).
     pub fn arrived(&self) {
         self.waiting.arrived();
+    }
+
+    /// Waits until every request that the kernel gave before this one has arrived, for about a second at most. (The kernel holds back
+    /// some that nobody waits for, until others of that kind are answered: these come after.)
+    pub fn let_earlier_arrive(&self) {
+        self.waiting.let_earlier_arrive();
     }
 }
 

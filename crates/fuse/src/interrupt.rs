@@ -27,7 +27,7 @@ use crate::{
     caller,
     filesystem::Interruption,
     request::Header,
-    session::{Desk, SERVER_SILENCE, STACK_BYTES, Waiting},
+    session::{Desk, Desks, SERVER_SILENCE, STACK_BYTES, Waiting},
 };
 
 /// How often callers are looked at.
@@ -306,6 +306,7 @@ pub(crate) struct Patience<'a, I> {
     pub(crate) flights: &'a Arc<Flights<I>>,
     pub(crate) flight: &'a Flight<I>,
     pub(crate) desk: &'a Desk,
+    pub(crate) desks: &'a Desks,
 }
 
 impl<I: Interruption> Waiting for Patience<'_, I> {
@@ -321,6 +322,11 @@ impl<I: Interruption> Waiting for Patience<'_, I> {
 
     fn arrived(&self) {
         self.desk.rests();
+    }
+
+    fn let_earlier_arrive(&self) {
+        let interruption = self.flight.interruption();
+        self.desks.let_arrive(self.desk, || interruption.is_raised());
     }
 }
 
@@ -428,9 +434,11 @@ mod tests {
             let (flights, flight) = flights(silence);
             flights.looking.store(true, Ordering::SeqCst);
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
-            let desk = crate::session::Desks::default().join();
+            let desks = Desks::default();
+            let desk = desks.join();
             let patience = Patience {
                 desk: &desk,
+                desks: &desks,
                 flights: &flights,
                 flight: &flight,
             };

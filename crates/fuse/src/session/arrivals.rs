@@ -12,6 +12,8 @@ use std::{
         Arc,
         atomic::{AtomicU8, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -19,6 +21,10 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     thread::gettid,
 };
+
+/// How soon it is looked again whether a thread has a request, and how often: where /proc is not to be seen none would ever sleep.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+const LOOKS_MAX: u32 = 5000;
 
 /// In read(2), or on the way into or out of it.
 const READS: u8 = 0;
@@ -87,6 +93,26 @@ impl Desks {
         });
         self.0.lock().push(Arc::clone(&desk));
         desk
+    }
+
+    /// Waits until nothing is on its way that was read before this was called, by others than `own`, until `is_over` says that nobody
+    /// cares, or for about a second.
+    pub(crate) fn let_arrive(&self, own: &Desk, is_over: impl Fn() -> bool) {
+        let others: Vec<_> = {
+            let desks = self.0.lock();
+            desks
+                .iter()
+                .filter(|desk| !std::ptr::eq(&***desk, own))
+                .cloned()
+                .collect()
+        };
+        let mut looks = 0;
+        for desk in others {
+            while !desk.has_none_coming() && looks < LOOKS_MAX && !is_over() {
+                looks += 1;
+                thread::sleep(LOOK_AGAIN);
+            }
+        }
     }
 
     pub(crate) fn leave(&self, desk: &Arc<Desk>) {

@@ -46,6 +46,7 @@ pub(crate) trait Waiting {
     fn give_up_on_silence(&self);
     fn give_up_on_exit(&self);
     fn arrived(&self);
+    fn let_earlier_arrive(&self);
 }
 
 /// How a session is run.

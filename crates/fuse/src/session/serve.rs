@@ -15,7 +15,7 @@ use crate::{
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
     request::{Header, Operation},
-    session::Desk,
+    session::{Desk, Desks},
     sys::Buffer,
     values::{NodeId, Read, Stat},
 };
@@ -46,6 +46,7 @@ pub(super) struct Exchange<'a, I> {
     pub(super) flights: &'a Arc<Flights<I>>,
     pub(super) flight: &'a Arc<Flight<I>>,
     pub(super) desk: &'a Desk,
+    pub(super) desks: &'a Desks,
     pub(super) interruption: &'a I,
     pub(super) only_user: Option<u32>,
 }
@@ -71,6 +72,7 @@ impl<I: Interruption> Exchange<'_, I> {
             flights: self.flights,
             flight: self.flight,
             desk: self.desk,
+            desks: self.desks,
         };
         let Header {
             node, uid, gid, tid, ..

@@ -46,6 +46,8 @@ pub(super) fn work<F: Filesystem>(shared: &Arc<Shared<F>>, index: usize) {
         .run(),
         Err(errno) => tracing::warn!("no memory to read requests with: {errno}"),
     }
+    // Somebody may still look at it.
+    desk.rests();
     shared.desks.leave(&desk);
     shared.flights.leave(&flight);
     shared.pool.thread_ended();
@@ -114,6 +116,7 @@ impl<F: Filesystem> Worker<'_, F> {
             flights: &shared.flights,
             flight: &self.flight,
             desk: &self.desk,
+            desks: &shared.desks,
             interruption: &interruption,
             only_user: shared.only_user,
         };
