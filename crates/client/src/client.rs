@@ -33,6 +33,7 @@ use crate::{
     names::DentryCache,
     patience::Patience,
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
+    silly::SillyPlaces,
     statistics::KnownSpace,
 };
 
@@ -59,6 +60,7 @@ pub struct Client {
     pub(crate) path_limits: PathLimits,
     pub(crate) space: Mutex<Option<KnownSpace>>,
     pub(crate) silly_names: AtomicU64,
+    pub(crate) silly_places: SillyPlaces,
     /// Changes of one name are done one after the other.
     pub(crate) turns: Turns,
     /// The memory of listings.
@@ -187,6 +189,7 @@ impl Client {
             path_limits: root.path_limits,
             space: Mutex::default(),
             silly_names: AtomicU64::new(0),
+            silly_places: SillyPlaces::default(),
             turns: Turns::default(),
             listing_memory,
             background: Arc::clone(&environment.background),

@@ -58,6 +58,7 @@ mod patience;
 pub mod plan;
 mod recheck;
 mod setattr;
+mod silly;
 mod statistics;
 pub mod threads;
 mod unwritten;

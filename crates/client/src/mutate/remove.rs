@@ -104,6 +104,7 @@ impl Client {
             _ => {}
         }
         let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
+        self.await_last_closes(&asked, (&directory, name), former.as_ref())?;
         let send = || v3::rmdir(&self.core.wire, asked.asker(), directory.handle(), name);
         let (outcome, ended) = self.change_name(&asked, &directory, name, send)?;
         match outcome {
@@ -127,8 +128,9 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Target, Errno> {
-        let kept = self.kept(directory, name);
-        if let Some(child) = kept.and_then(|kept| kept.child)
+        let kept = self.kept(directory, name).and_then(|kept| kept.child);
+        self.await_last_closes(asked, (directory, name), kept.as_ref())?;
+        if let Some(child) = kept
             && let Some(removal) = Removal::begin(&child)
         {
             return Ok(Target::Closed(removal));
@@ -141,6 +143,39 @@ impl Client {
             },
             Resolved::Missing(_) => Target::Missing,
         })
+    }
+
+    /// Waits for the end of last closes in the directory that is about to be removed or replaced, if `name` leads to one: they began
+    /// before, and without them the server finds names in it. `known` is what is kept of the name.
+    fn await_last_closes(
+        &self,
+        asked: &Asked,
+        (directory, name): (&Arc<Inode>, &[u8]),
+        known: Option<&Arc<Inode>>,
+    ) -> Result<(), Errno> {
+        if self.silly_places.are_nowhere() {
+            return Ok(());
+        }
+        if let Some(known) = known {
+            return self.silly_places.wait(known.id(), &asked.interrupt);
+        }
+        match self.resolve(asked, directory, name) {
+            Ok(Resolved::Object(found, _)) => self.silly_places.wait(found.id(), &asked.interrupt),
+            Err(Errno::INTR) => Err(Errno::INTR),
+            // What is to be done with the name finds that out for itself.
+            Ok(Resolved::Missing(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether `name` may lead to a directory that holds names of removed files. Whoever is about to remove or replace it then has to
+    /// see to it that releases that came before have begun ([`Client::release_noting`]).
+    #[must_use]
+    pub fn may_hold_removed_files(&self, directory: InodeId, name: &[u8]) -> bool {
+        if self.silly_places.are_nowhere() {
+            return false;
+        }
+        let known = self.names.find(directory, name).and_then(|kept| kept.child);
+        known.is_none_or(|known| self.silly_places.are_in(known.id()))
     }
 
     /// Gives an open file another name instead of removing it.
@@ -180,6 +215,7 @@ impl Client {
             });
             renamed?;
             self.count(ClientCounter::SillyRename);
+            self.silly_places.made(directory.id());
             let (former, abandoned) = {
                 let mut facts = target.facts();
                 let state = facts.kept.file();
@@ -209,7 +245,9 @@ impl Client {
     pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
         let identity = Arc::clone(&silly.identity);
         let asked = Asked::new(identity, Interrupt::never(), self.core.now());
+        let _going = self.silly_places.begin_removal(silly.directory.id());
         let answer = self.remove_at_server(&asked, &silly.directory, &silly.name);
+        self.silly_places.gone(silly.directory.id());
         probe!(NfsSillyrenameUnlink {
             dir: silly.directory.fileid_for(Event::NfsSillyrenameUnlink),
             name: &silly.name[..],

@@ -284,6 +284,11 @@ impl Client {
     /// The open file is not used any more. What it wrote and nobody flushed is written behind; a file that was removed
     /// while it was open goes at the last release. Further calls for the same file do nothing.
     pub fn release(&self, file: &OpenFile) {
+        self.release_noting(file, || {});
+    }
+
+    /// The same; `noted` is called when whoever removes a directory later waits for what this still removes from it.
+    pub fn release_noting(&self, file: &OpenFile, noted: impl FnOnce()) {
         if file.released.swap(true, Relaxed) {
             return;
         }
@@ -301,6 +306,10 @@ impl Client {
             }
             state.take_abandoned()
         };
+        let _going = silly
+            .as_ref()
+            .map(|silly| self.silly_places.begin_removal(silly.directory.id()));
+        noted();
         if let Some(silly) = silly {
             self.remove_abandoned(&file.inode, &silly);
         }

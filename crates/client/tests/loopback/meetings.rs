@@ -324,6 +324,49 @@ fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
     });
 }
 
+/// Somebody has a directory go.
+type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
+
+#[test]
+fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_no_others() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let client = &mounted.client;
+    let remove = |me: &Caller| client.rmdir(me, top, b"d");
+    let replace = |me: &Caller| client.rename(me, (top, b"empty"), (top, b"d"), RenameMode::Replace);
+    let ways: [Way<'_>; 2] = [&remove, &replace];
+    for way in ways {
+        let directory = client.mkdir(&root(), top, b"d", 0o755).unwrap();
+        client.mkdir(&root(), top, b"other", 0o755).unwrap();
+        let _ = client.mkdir(&root(), top, b"empty", 0o755);
+        let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
+        let opened = client.open(&root(), file.id, reading()).unwrap();
+        client.unlink(&root(), directory.id, b"f").unwrap();
+        assert_eq!(way(&root()), Err(Errno::NOTEMPTY), "it is open still");
+        meeting.hold(Procedure::Remove);
+        thread::scope(|scope| {
+            scope.spawn(|| client.release(&opened.file));
+            meeting.here.wait();
+            let (tell, told) = mpsc::channel();
+            scope.spawn(move || tell.send(way(&root())));
+            let called_off = Caller {
+                interrupt: Interrupt::new(),
+                ..root()
+            };
+            called_off.interrupt.raise();
+            let hurried = way(&called_off);
+            let other = client.rmdir(&root(), top, b"other");
+            let early = told.recv_timeout(Duration::from_millis(100));
+            meeting.go_on();
+            assert!(early.is_err(), "it waits for the close's end: {early:?}");
+            assert_eq!((hurried, other), (Err(Errno::INTR), Ok(())));
+            assert_eq!(told.recv().unwrap(), Ok(()));
+        });
+    }
+    assert_eq!(list(mounted, top), ["d"]);
+}
+
 /// Tells those who go on as long as there are writers that one has left, in a panic, too.
 struct Leaving<'a>(&'a AtomicUsize);
 

@@ -117,6 +117,7 @@ impl Filesystem for Bridge {
 
     fn rmdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.operations.count(Operation::Rmdir);
+        self.let_last_closes_begin(context, (parent, name));
         self.client.rmdir(&self.caller(context), inode(parent), name)
     }
 
@@ -136,6 +137,7 @@ impl Filesystem for Bridge {
             EXCHANGE => RenameMode::Exchange,
             _ => return Err(Errno::INVAL),
         };
+        self.let_last_closes_begin(context, to);
         self.client.rename(
             &self.caller(context),
             (inode(from.0), from.1),
@@ -235,10 +237,10 @@ impl Filesystem for Bridge {
         self.client.flush(&self.caller(context), &file)
     }
 
-    fn release(&self, _: &Asked<'_>, _: NodeId, release: &Release) {
+    fn release(&self, context: &Asked<'_>, _: NodeId, release: &Release) {
         self.operations.count(Operation::Release);
         if let Some(file) = self.files.remove(release.fh) {
-            self.client.release(&file);
+            self.client.release_noting(&file, || context.arrived());
         }
     }
 
@@ -337,6 +339,14 @@ impl ReadTarget for Answer {
 }
 
 impl Bridge {
+    /// Before a directory is removed or replaced: whoever closed the last of its removed files did so before, but the kernel does not wait
+    /// for RELEASE, and another thread may have it.
+    fn let_last_closes_begin(&self, context: &Asked<'_>, (parent, name): (NodeId, &[u8])) {
+        if self.client.may_hold_removed_files(inode(parent), name) {
+            context.let_earlier_arrive();
+        }
+    }
+
     fn count_read(&self, bytes: u64, is_direct: bool) {
         let counters = self.client.live_counters();
         counters.add(ClientCounter::KernelReadBytes, bytes);

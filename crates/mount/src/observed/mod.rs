@@ -290,12 +290,14 @@ impl<F: Filesystem, O: Observer> Filesystem for Observed<F, O> {
     }
 
     fn release(&self, context: &Asked<'_, F>, node: NodeId, release: &Release) {
-        let perform = |inner: &F| {
-            inner.release(context, node, release);
-            Ok(())
-        };
-        // It has no answer.
-        let _ = self.done(context, &Operation::Release(node, release), perform);
+        let operation = Operation::Release(node, release);
+        let asker = asker(context);
+        let seen = self.observer.begins(&asker, &operation);
+        // It says itself when it has arrived: as soon as those that come later wait for it where they have to.
+        self.inner.release(context, node, release);
+        context.arrived();
+        self.observer
+            .ended(&asker, &operation, &Outcome(Ok(Answer::Done)), seen);
     }
 
     fn fsync(&self, context: &Asked<'_, F>, node: NodeId, fh: FuseFh, data_only: bool) -> Result<(), Errno> {

@@ -1,0 +1,136 @@
+//! Directories that hold names of removed files (sillyrename).
+//!
+//! Owns which of those names are being removed: who removes or replaces the directory waits for these, for the last close came first and
+//! the directory is empty without them. It waits for no others: of a file that is still open the name stays. Its lock is a leaf.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use curt_rpc::client::Interrupt;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    identity::InodeId,
+    inode::{Flight, Landed, Removals},
+};
+
+/// The directories that hold such names. Few at a time.
+#[derive(Debug, Default)]
+pub(crate) struct SillyPlaces(Mutex<HashMap<InodeId, Place>>);
+
+#[derive(Debug, Default)]
+struct Place {
+    names: u32,
+    removals: Removals,
+}
+
+impl Place {
+    fn is_over(&self) -> bool {
+        self.names == 0 && self.removals.under_way().is_none()
+    }
+}
+
+/// The removal of such a name. Dropping it ends it.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Going<'a> {
+    places: &'a SillyPlaces,
+    directory: InodeId,
+}
+
+impl SillyPlaces {
+    /// `directory` has one more.
+    pub(crate) fn made(&self, directory: InodeId) {
+        self.0.lock().entry(directory).or_default().names += 1;
+    }
+
+    /// It has one less, or will keep it for ever.
+    pub(crate) fn gone(&self, directory: InodeId) {
+        self.change(directory, |place| {
+            place.names = place.names.saturating_sub(1);
+            None
+        });
+    }
+
+    /// One of those in `directory` is about to be removed.
+    pub(crate) fn begin_removal(&self, directory: InodeId) -> Going<'_> {
+        self.0.lock().entry(directory).or_default().removals.begin();
+        Going {
+            places: self,
+            directory,
+        }
+    }
+
+    pub(crate) fn are_in(&self, directory: InodeId) -> bool {
+        self.0.lock().contains_key(&directory)
+    }
+
+    pub(crate) fn are_nowhere(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Waits until those that are being removed from `directory` are.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn wait(&self, directory: InodeId, interrupt: &Interrupt) -> Result<(), Errno> {
+        let removals = {
+            let places = self.0.lock();
+            places
+                .get(&directory)
+                .and_then(|place| place.removals.under_way())
+        };
+        match removals {
+            Some(removals) => removals.wait(interrupt).map(drop).ok_or(Errno::INTR),
+            None => Ok(()),
+        }
+    }
+
+    fn change(&self, directory: InodeId, change: impl FnOnce(&mut Place) -> Option<Arc<Flight>>) {
+        let mut places = self.0.lock();
+        let Entry::Occupied(mut place) = places.entry(directory) else {
+            return;
+        };
+        let ended = change(place.get_mut());
+        if place.get().is_over() {
+            place.remove();
+        }
+        drop(places);
+        if let Some(ended) = ended {
+            ended.end(Landed::Anyhow);
+        }
+    }
+}
+
+impl Drop for Going<'_> {
+    fn drop(&mut self) {
+        self.places.change(self.directory, |place| place.removals.end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_being_removed_is_waited_for_and_nothing_is_left_of_it() {
+        let (places, called_off) = (SillyPlaces::default(), Interrupt::new());
+        called_off.raise();
+        let (top, other) = (InodeId(1), InodeId(2));
+        places.made(top);
+        places.made(top);
+        assert_eq!(places.wait(top, &called_off), Ok(()), "both are of open files");
+        let going = places.begin_removal(top);
+        assert_eq!(places.wait(top, &called_off), Err(Errno::INTR));
+        assert_eq!(places.wait(other, &called_off), Ok(()));
+        places.gone(top);
+        drop(going);
+        assert_eq!(places.wait(top, &called_off), Ok(()));
+        assert!(places.are_in(top) && !places.are_in(other));
+        places.gone(top);
+        assert!(places.are_nowhere());
+    }
+}
