@@ -23,8 +23,16 @@ const BLOCK: u32 = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KnownSpace {
     id: InodeId,
+    fsid: Option<u64>,
     sent_at: Moment,
     statistics: FileSystemStatistics,
+}
+
+impl KnownSpace {
+    /// Whether it tells of the file system `fsid`.
+    fn is_of(&self, fsid: Option<u64>) -> bool {
+        fsid.is_some() && self.fsid == fsid
+    }
 }
 
 impl Client {
@@ -50,16 +58,23 @@ impl Client {
         let statistics = self.told(&space);
         *self.space.lock() = Some(KnownSpace {
             id,
+            fsid: inode.fsid(),
             sent_at,
             statistics,
         });
         Ok(statistics)
     }
 
-    /// The last answer of any [`Client::statfs`], however old, without any request: for a server that does not answer.
+    /// The last answer of [`Client::statfs`], however old, if that was about the file system that `id` is in, and else zeros; without any
+    /// request: for a server that does not answer.
     #[must_use]
-    pub fn last_statistics(&self) -> Option<FileSystemStatistics> {
-        self.space.lock().map(|known| known.statistics)
+    pub fn last_statistics(&self, id: InodeId) -> FileSystemStatistics {
+        let fsid = self.held(id).ok().and_then(|inode| inode.fsid());
+        let known = *self.space.lock();
+        match known.filter(|known| known.is_of(fsid)) {
+            Some(known) => known.statistics,
+            None => self.told(&Space::default()),
+        }
     }
 
     fn told(&self, space: &Space) -> FileSystemStatistics {
@@ -76,5 +91,32 @@ impl Client {
                 name_max => name_max,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_in_haste_of_space_is_never_another_file_systems() {
+        let of = |fsid| KnownSpace {
+            id: InodeId::ROOT,
+            fsid,
+            sent_at: Moment::default(),
+            statistics: FileSystemStatistics {
+                block_size: BLOCK,
+                blocks: 1,
+                blocks_free: 1,
+                blocks_available: 1,
+                files: 1,
+                files_free: 1,
+                name_max: 255,
+            },
+        };
+        assert!(of(Some(1)).is_of(Some(1)));
+        assert!(!of(Some(1)).is_of(Some(2)));
+        assert!(!of(Some(1)).is_of(None) && !of(None).is_of(Some(1)));
+        assert!(!of(None).is_of(None), "nobody knows whose either is");
     }
 }

@@ -209,10 +209,13 @@ impl Filesystem for Bridge {
 
     fn statfs(&self, context: &Asked<'_>, node: NodeId) -> Result<FileSystemSizes, Errno> {
         self.operations.count(Operation::Statfs);
-        // umount(8) without a utab entry asks this, too.
-        context.give_up_on_silence();
+        // umount(8) without a utab entry asks this, too, and makes nothing of the answer. Everybody else wants it.
+        let is_umount = node == NodeId::ROOT && context.is_called("umount");
+        if is_umount {
+            context.give_up_on_silence();
+        }
         let sizes = match self.client.statfs(&self.caller(context), inode(node)) {
-            Err(Errno::INTR) => self.client.last_statistics().ok_or(Errno::INTR)?,
+            Err(Errno::INTR) if is_umount => self.client.last_statistics(inode(node)),
             other => other?,
         };
         Ok(FileSystemSizes {
