@@ -145,6 +145,11 @@ impl Client {
         self.core.promises.take_back();
     }
 
+    /// Whether a kernel may have kept any name.
+    pub(crate) fn has_promised(&self) -> bool {
+        self.core.promises.were_made.load(Relaxed)
+    }
+
     /// What is kept of `name`, if the kernel has it and asks all the same.
     pub(crate) fn asked_although_promised(
         &self,

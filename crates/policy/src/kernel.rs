@@ -49,6 +49,14 @@ pub const fn takes_names_back(before: &Facts, after: &Facts) -> bool {
     everybody_may_search(before) && !everybody_may_search(after)
 }
 
+/// Whether names that the kernel was given are to be taken back from it because it moved one from a directory where it may keep names (for
+/// all that is known) to one where it may not.
+#[must_use]
+pub fn rename_takes_names_back(from: &AttributeState, to: &AttributeState, options: &CacheOptions) -> bool {
+    let could_be_kept = from.facts().is_none() || names_may_be_kept(from, options);
+    could_be_kept && !names_may_be_kept(to, options)
+}
+
 /// Whether who may search the directory is beyond question for everybody whose requests arrive.
 fn names_may_be_kept(directory: &AttributeState, options: &CacheOptions) -> bool {
     let open_to_all = directory
