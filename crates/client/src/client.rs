@@ -35,6 +35,7 @@ use crate::{
     plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
     silly::SillyPlaces,
     statistics::KnownSpace,
+    turned_away::TurnedAway,
 };
 
 /// What a server said at mount time.
@@ -63,6 +64,8 @@ pub struct Client {
     pub(crate) silly_places: SillyPlaces,
     /// Changes of one name are done one after the other.
     pub(crate) turns: Turns,
+    /// Whose opens failed and will be tried again.
+    pub(crate) turned_away: TurnedAway,
     /// The memory of listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
     /// Runs what nobody waits for.
@@ -191,6 +194,7 @@ impl Client {
             silly_names: AtomicU64::new(0),
             silly_places: SillyPlaces::default(),
             turns: Turns::default(),
+            turned_away: TurnedAway::default(),
             listing_memory,
             background: Arc::clone(&environment.background),
             patience,

@@ -145,6 +145,11 @@ impl Client {
         self.core.promises.take_back();
     }
 
+    /// Whether whoever asks is a kernel.
+    pub(crate) fn serves_a_kernel(&self) -> bool {
+        self.core.promises.to_kernel.load(Relaxed)
+    }
+
     /// Whether a kernel may have kept any name.
     pub(crate) fn has_promised(&self) -> bool {
         self.core.promises.were_made.load(Relaxed)

@@ -61,6 +61,7 @@ mod setattr;
 mod silly;
 mod statistics;
 pub mod threads;
+mod turned_away;
 mod unwritten;
 
 pub use api::{

@@ -130,18 +130,8 @@ impl<'a> Opening<'a> {
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        if self.is_granted {
-            return;
-        }
-        let silly = match &mut self.inode.facts().kept {
-            Kept::File(file) if self.is_counted => {
-                file.opening = file.opening.saturating_sub(1);
-                file.take_abandoned()
-            }
-            Kept::File(_) | Kept::Nothing | Kept::Directory(_) | Kept::Link(_) => None,
-        };
-        if let Some(silly) = silly {
-            self.client.remove_abandoned(self.inode, &silly);
+        if self.is_counted && !self.is_granted {
+            self.client.give_opening_up(self.inode);
         }
     }
 }
@@ -158,7 +148,7 @@ fn may_be_opened(facts: &InodeFacts) -> bool {
 }
 
 /// Counts an opening as soon as no removal of the file is under way; whether it did: what is no file is not counted.
-fn count_opening(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
+pub(crate) fn count_opening(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
     loop {
         let removals = {
             let mut facts = inode.facts();
@@ -182,6 +172,20 @@ fn wait(flight: &Arc<Flight>, interrupt: &Interrupt) -> Result<(), Errno> {
 }
 
 impl Client {
+    /// An opening that was counted comes to nothing.
+    pub(crate) fn give_opening_up(&self, inode: &Arc<Inode>) {
+        let silly = match &mut inode.facts().kept {
+            Kept::File(file) => {
+                file.opening = file.opening.saturating_sub(1);
+                file.take_abandoned()
+            }
+            Kept::Nothing | Kept::Directory(_) | Kept::Link(_) => None,
+        };
+        if let Some(silly) = silly {
+            self.remove_abandoned(inode, &silly);
+        }
+    }
+
     /// Removes the name of a removed file that nobody has open any more; [`OpenState::take_abandoned`] has begun that.
     ///
     /// [`OpenState::take_abandoned`]: crate::inode::OpenState::take_abandoned

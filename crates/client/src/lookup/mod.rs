@@ -61,7 +61,8 @@ impl Client {
         let directory = self.held_directory(directory)?;
         let asked = self.asked(caller);
         self.note_stat(&directory);
-        match self.resolve_for_kernel(&asked, &directory, name)? {
+        let resolved = self.resolve_for_kernel(&asked, &directory, name)?;
+        match self.hold_for_open(&asked, caller, (&directory, name), resolved)? {
             Resolved::Object(inode, label) => {
                 let found = self.found(&directory, &inode, label)?;
                 self.note_promise(&directory, name, &found, asked.began);

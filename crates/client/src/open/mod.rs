@@ -96,7 +96,13 @@ impl Client {
     pub fn open(&self, caller: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened, Errno> {
         let inode = self.held(id)?;
         let asked = self.asked(caller);
-        self.open_inode(&asked, &inode, flags)
+        let came_back = self.come_back(caller);
+        let opened = self.open_inode(&asked, &inode, flags);
+        // A kernel comes back once.
+        if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
+            self.turn_away(caller, asked.began);
+        }
+        opened
     }
 
     pub(crate) fn open_inode(

@@ -324,6 +324,53 @@ fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
     });
 }
 
+#[test]
+fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
+    let world = World::new();
+    let meeting = Meeting::of(&world, CacheOptions::default());
+    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let client = &mounted.client;
+    client.serves_kernel(false);
+    let me = Caller { pid: 7, ..root() };
+    let file = mounted.put(&me, top, "f", 0o644, b"first");
+    for (name, text) in [
+        ("second", &b"second"[..]),
+        ("third", b"third"),
+        ("fourth", b"fourth"),
+    ] {
+        mounted.put(&root(), top, name, 0o644, text);
+    }
+    mounted.cat(&me, file.id).unwrap();
+    meeting.hold(Procedure::Rename);
+    thread::scope(|scope| {
+        let replacing = scope.spawn(|| meeting.replace("second", "f"));
+        meeting.here.wait();
+        let opening = scope.spawn(|| client.open(&me, file.id, reading()).map(drop));
+        meeting.go_on();
+        assert_eq!(replacing.join().unwrap(), Ok(()));
+        assert_eq!(opening.join().unwrap(), Err(Errno::STALE));
+    });
+    let found = mounted.lookup(&me, top, "f").unwrap();
+    meeting.replace("third", "f").unwrap();
+    assert_eq!(mounted.cat(&me, found.id).as_deref(), Ok(&b"second"[..]));
+    assert_eq!(list(mounted, top), ["f", "fourth"], "the last close removes it");
+    let found = mounted.lookup(&me, top, "f").unwrap();
+    meeting.replace("fourth", "f").unwrap();
+    let late = client.open(&me, found.id, reading()).map(drop);
+    assert_eq!(late, Err(Errno::STALE), "nobody had turned it away before");
+    mounted.lookup(&me, top, "f").unwrap();
+    client.unlink(&root(), top, b"f").unwrap();
+    assert_eq!(list(mounted, top).len(), 1, "it is held for who comes back");
+    world.seconds(60);
+    mounted.put(&root(), top, "other", 0o644, b"");
+    mounted.lookup(&root(), top, "other").unwrap();
+    assert_eq!(
+        list(mounted, top),
+        ["other"],
+        "who does not come back is not waited for"
+    );
+}
+
 /// Somebody has a directory go.
 type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 

@@ -1,0 +1,172 @@
+//! Opens that failed since their file was gone (ESTALE), and come again.
+//!
+//! A kernel then looks the name up and opens what it leads to, once. Where this mount replaces a file all the time that one may be gone as
+//! well, and a program would be told of ESTALE which never happens to files of this machine. So the file that a look-up finds for who was turned away counts as
+//! being opened from then on: a replacement lets it live until its last close.
+//!
+//! Owns who was turned away, and which files are held for them. Bounds: so many threads, each for so long; who does not come back by then
+//! loses what is held at somebody's next look-up.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_policy::Moment;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    client::{Asked, Client},
+    identity::Caller,
+    inode::Inode,
+    lookup::Resolved,
+    meeting::count_opening,
+};
+
+/// Threads that were turned away, at most; more have to do without.
+const THREADS_MAX: usize = 1024;
+
+/// Who has not come back by then will not.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a name is looked up for one of them that leads elsewhere each time.
+const TRIES: usize = 16;
+
+/// Threads whose opens failed so.
+#[derive(Debug, Default)]
+pub(crate) struct TurnedAway {
+    threads: Mutex<HashMap<u32, Waiter>>,
+    /// How many those are. Orders nothing: each thread looks for itself.
+    count: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    since: Moment,
+    held: Option<Arc<Inode>>,
+}
+
+impl TurnedAway {
+    fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<u32, Waiter>) -> T) -> T {
+        let mut threads = self.threads.lock();
+        let result = change(&mut threads);
+        self.count.store(threads.len(), Relaxed);
+        result
+    }
+}
+
+impl Client {
+    /// The open of `caller` failed with ESTALE; a kernel will look the name up again and come back once.
+    pub(crate) fn turn_away(&self, caller: &Caller, now: Moment) {
+        if caller.pid == 0 || !self.serves_a_kernel() {
+            return;
+        }
+        self.turned_away.change(|threads| {
+            if threads.len() < THREADS_MAX {
+                let waiter = Waiter {
+                    since: now,
+                    held: None,
+                };
+                threads.entry(caller.pid).or_insert(waiter);
+            }
+        });
+    }
+
+    /// `caller` came back, or does not want to: whether it was turned away, and what is held for it, to be given up when it has it.
+    pub(crate) fn come_back(&self, caller: &Caller) -> Option<HeldFor<'_>> {
+        if self.turned_away.is_empty() {
+            return None;
+        }
+        let waiter = self.turned_away.change(|threads| threads.remove(&caller.pid))?;
+        Some(HeldFor {
+            client: self,
+            file: waiter.held,
+        })
+    }
+
+    /// If `caller` was turned away, the file that `name` leads to is held for its next open. The name led to `resolved`; it may lead elsewhere
+    /// once the file's removals are over.
+    pub(crate) fn hold_for_open(
+        &self,
+        asked: &Asked,
+        caller: &Caller,
+        (directory, name): (&Arc<Inode>, &[u8]),
+        mut resolved: Resolved,
+    ) -> Result<Resolved, Errno> {
+        if self.turned_away.is_empty() {
+            return Ok(resolved);
+        }
+        self.let_late_ones_go(asked.began);
+        if !self.turned_away.threads.lock().contains_key(&caller.pid) {
+            return Ok(resolved);
+        }
+        for _ in 0..TRIES {
+            let Resolved::Object(found, _) = &resolved else {
+                drop(self.come_back(caller));
+                break;
+            };
+            let found = Arc::clone(found);
+            if !count_opening(&found, &asked.interrupt)? {
+                break;
+            }
+            let held = HeldFor {
+                client: self,
+                file: Some(Arc::clone(&found)),
+            };
+            resolved = self.resolve(asked, directory, name)?;
+            if matches!(&resolved, Resolved::Object(again, _) if Arc::ptr_eq(again, &found)) {
+                self.keep_for(caller, held);
+                break;
+            }
+        }
+        Ok(resolved)
+    }
+
+    fn keep_for<'a>(&'a self, caller: &Caller, mut held: HeldFor<'a>) {
+        self.turned_away.change(|threads| {
+            if let Some(waiter) = threads.get_mut(&caller.pid) {
+                std::mem::swap(&mut waiter.held, &mut held.file);
+            }
+        });
+        // What was held before is given up here, with no lock held.
+        drop(held);
+    }
+
+    fn let_late_ones_go(&self, now: Moment) {
+        let is_late = |waiter: &mut Waiter| now.since(waiter.since) >= PATIENCE;
+        let late: Vec<Waiter> = self.turned_away.change(|threads| {
+            let late = threads.extract_if(|_, waiter| is_late(waiter));
+            late.map(|(_, waiter)| waiter).collect()
+        });
+        for waiter in late {
+            drop(HeldFor {
+                client: self,
+                file: waiter.held,
+            });
+        }
+    }
+}
+
+/// A file that counts as being opened for who was turned away, if there is one. Dropping it gives that up.
+#[must_use]
+pub(crate) struct HeldFor<'a> {
+    client: &'a Client,
+    file: Option<Arc<Inode>>,
+}
+
+impl Drop for HeldFor<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            self.client.give_opening_up(file);
+        }
+    }
+}
