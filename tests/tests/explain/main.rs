@@ -4,14 +4,13 @@
 
 mod world;
 
-use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
 use curt_bench::workload::Workload;
 use curt_tests::curt::program;
 use curt_tests::kernel::{KernelNumber, linux_client, parse_ops};
-use curt_tests::process;
+use curt_tests::process::{self, Running};
 use serde_json::Value;
 
 use world::{Calls, Explained, RUN, World, calls, explain, sent, since};
@@ -266,23 +265,24 @@ fn what_is_written_and_read_after_an_explanation_is_as_ever() {
         std::fs::write(export.join("large"), vec![7; 4 << 20]).unwrap();
     });
     let (network, mount) = (&world.network, world.mount("mount", ""));
+    let at = mount.directory().display().to_string();
     // One file is open, with bytes to be written, while something else is explained and when that ends.
-    let mut open = std::fs::File::create(mount.directory().join("open")).unwrap();
-    open.write_all(b"before ").unwrap();
-    explain(network, mount.directory(), "", &["true"]);
-    assert_eq!(std::fs::read(world.export.join("open")).unwrap(), b"before ");
-    open.write_all(b"and after").unwrap();
-    open.sync_all().unwrap();
-    assert_eq!(
-        std::fs::read(world.export.join("open")).unwrap(),
-        b"before and after"
+    let script = format!(
+        "import os; file = os.open('{at}/open', os.O_CREAT | os.O_WRONLY); os.write(file, b'before '); print('one', flush=True); \
+         input(); os.write(file, b'and after'); os.fsync(file); print('two', flush=True); input()"
     );
-    let copied = std::fs::copy(mount.directory().join("large"), mount.directory().join("copy"));
-    assert_eq!(copied.unwrap(), 4 << 20);
-    assert_eq!(
-        std::fs::read(world.export.join("copy")).unwrap(),
-        vec![7; 4 << 20]
-    );
+    let mut writer = Running::start("a writer", network.command("python3").args(["-c", &script])).unwrap();
+    writer.wait_for("one", RUN).unwrap();
+    explain(network, mount.directory(), "", &["ls", &at]);
+    let there = || std::fs::read(world.export.join("open")).unwrap();
+    assert_eq!(there(), b"before ");
+    writer.say("\n").unwrap();
+    writer.wait_for("two", RUN).unwrap();
+    assert_eq!(there(), b"before and after");
+    let copy = format!("cp {at}/large {at}/copy && cmp {at}/large {}", world.export.join("copy").display());
+    network.shell(&copy, RUN).unwrap();
+    writer.say("\n").unwrap();
+    writer.wait(RUN).unwrap();
     mount.unmount().unwrap();
 }
 
