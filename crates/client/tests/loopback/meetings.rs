@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Nothing of the file is in memory: whoever reads it asks the server.
-fn reading() -> OpenFlags {
+pub(crate) fn reading() -> OpenFlags {
     OpenFlags {
         direct: true,
         ..OpenFlags::reading()
@@ -32,15 +32,15 @@ fn reading() -> OpenFlags {
 }
 
 /// A mount on which the next request of one procedure can be held up.
-struct Meeting {
-    mounted: Mounted,
+pub(crate) struct Meeting {
+    pub(crate) mounted: Mounted,
     trouble: Arc<Trouble>,
-    here: Arc<Barrier>,
+    pub(crate) here: Arc<Barrier>,
     there: Arc<Barrier>,
 }
 
 impl Meeting {
-    fn of(world: &World, cache: CacheOptions) -> Self {
+    pub(crate) fn of(world: &World, cache: CacheOptions) -> Self {
         let trouble = Trouble::before(world.way());
         let behaviour = Behaviour {
             cache,
@@ -55,7 +55,7 @@ impl Meeting {
     }
 
     /// Until [`Self::go_on`] the next such request is not sent.
-    fn hold(&self, procedure: Procedure) {
+    pub(crate) fn hold(&self, procedure: Procedure) {
         let kind = Kind::Meet(self.here.clone(), self.there.clone());
         self.trouble.plan(procedure, kind);
     }
@@ -66,15 +66,15 @@ impl Meeting {
         self.trouble.plan(procedure, kind);
     }
 
-    fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         self.there.wait();
     }
 
-    fn top(&self) -> InodeId {
+    pub(crate) fn top(&self) -> InodeId {
         self.mounted.client.root()
     }
 
-    fn replace(&self, from: &str, to: &str) -> Result<(), Errno> {
+    pub(crate) fn replace(&self, from: &str, to: &str) -> Result<(), Errno> {
         let top = self.top();
         self.mounted.client.rename(
             &root(),
@@ -322,96 +322,6 @@ fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
         assert_eq!(remover.join().unwrap(), Err(Errno::ACCESS));
         assert_eq!(reader.join().unwrap().as_deref(), Ok(&b"here"[..]));
     });
-}
-
-#[test]
-fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
-    let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
-    let client = &mounted.client;
-    client.serves_kernel(false);
-    let me = Caller { pid: 7, ..root() };
-    let file = mounted.put(&me, top, "f", 0o644, b"first");
-    for (name, text) in [
-        ("second", &b"second"[..]),
-        ("third", b"third"),
-        ("fourth", b"fourth"),
-    ] {
-        mounted.put(&root(), top, name, 0o644, text);
-    }
-    mounted.cat(&me, file.id).unwrap();
-    meeting.hold(Procedure::Rename);
-    thread::scope(|scope| {
-        let replacing = scope.spawn(|| meeting.replace("second", "f"));
-        meeting.here.wait();
-        let opening = scope.spawn(|| client.open(&me, file.id, reading()).map(drop));
-        meeting.go_on();
-        assert_eq!(replacing.join().unwrap(), Ok(()));
-        assert_eq!(opening.join().unwrap(), Err(Errno::STALE));
-    });
-    let found = mounted.lookup(&me, top, "f").unwrap();
-    meeting.replace("third", "f").unwrap();
-    assert_eq!(mounted.cat(&me, found.id).as_deref(), Ok(&b"second"[..]));
-    assert_eq!(list(mounted, top), ["f", "fourth"], "the last close removes it");
-    let found = mounted.lookup(&me, top, "f").unwrap();
-    meeting.replace("fourth", "f").unwrap();
-    let late = client.open(&me, found.id, reading()).map(drop);
-    assert_eq!(late, Err(Errno::STALE), "nobody had turned it away before");
-    mounted.lookup(&me, top, "f").unwrap();
-    client.unlink(&root(), top, b"f").unwrap();
-    assert_eq!(list(mounted, top).len(), 1, "it is held for who comes back");
-    world.seconds(60);
-    mounted.put(&root(), top, "other", 0o644, b"");
-    mounted.lookup(&root(), top, "other").unwrap();
-    assert_eq!(
-        list(mounted, top),
-        ["other"],
-        "who does not come back is not waited for"
-    );
-}
-
-/// Somebody has a directory go.
-type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
-
-#[test]
-fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_no_others() {
-    let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
-    let client = &mounted.client;
-    let remove = |me: &Caller| client.rmdir(me, top, b"d");
-    let replace = |me: &Caller| client.rename(me, (top, b"empty"), (top, b"d"), RenameMode::Replace);
-    let ways: [Way<'_>; 2] = [&remove, &replace];
-    for way in ways {
-        let directory = client.mkdir(&root(), top, b"d", 0o755).unwrap();
-        client.mkdir(&root(), top, b"other", 0o755).unwrap();
-        let _ = client.mkdir(&root(), top, b"empty", 0o755);
-        let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
-        let opened = client.open(&root(), file.id, reading()).unwrap();
-        client.unlink(&root(), directory.id, b"f").unwrap();
-        assert_eq!(way(&root()), Err(Errno::NOTEMPTY), "it is open still");
-        meeting.hold(Procedure::Remove);
-        thread::scope(|scope| {
-            scope.spawn(|| client.release(&opened.file));
-            meeting.here.wait();
-            let (tell, told) = mpsc::channel();
-            scope.spawn(move || tell.send(way(&root())));
-            let called_off = Caller {
-                interrupt: Interrupt::new(),
-                ..root()
-            };
-            called_off.interrupt.raise();
-            let hurried = way(&called_off);
-            let other = client.rmdir(&root(), top, b"other");
-            let early = told.recv_timeout(Duration::from_millis(100));
-            meeting.go_on();
-            assert!(early.is_err(), "it waits for the close's end: {early:?}");
-            assert_eq!((hurried, other), (Err(Errno::INTR), Ok(())));
-            assert_eq!(told.recv().unwrap(), Ok(()));
-        });
-    }
-    assert_eq!(list(mounted, top), ["d"]);
 }
 
 /// Tells those who go on as long as there are writers that one has left, in a panic, too.
