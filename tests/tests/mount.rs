@@ -10,6 +10,7 @@ use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process::{self, Running};
+use rustix::process::Signal;
 
 /// How long anything here may take: a hundred thousand operations against a kernel whose every system call is slow need three
 /// minutes where nothing else runs.
@@ -272,12 +273,25 @@ fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> 
 
 #[test]
 fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Result<()> {
-    const PROCESSES: &str = "12";
-    const MILLISECONDS: &str = "4000";
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let server = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    for (name, options) in [("checked", ""), ("unchecked", ",noaccesscheck,sloppycto=3")] {
+        let options = format!("{}{options}", server.ports());
+        let mount = Mount::start(&network, name, &server.source(), &options)?;
+        replace_and_read(&network, &mount)?;
+        // The last close removed what was removed while it was open.
+        let left = network.shell(&format!("ls -A {}", export.display()), MINUTES)?;
+        let stays = |name: &str| matches!(name, "shared" | "lasting") || name.starts_with("new-");
+        ensure!(left.lines().all(stays), "{left}");
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+fn replace_and_read(network: &Network, mount: &Mount) -> Result<()> {
+    const PROCESSES: &str = "12";
+    const MILLISECONDS: &str = "4000";
     let mut command = network.command(program("replacing-processes")?);
     command.arg(mount.directory()).args([PROCESSES, MILLISECONDS]);
     let done = process::run(&mut command, MINUTES)?;
@@ -298,9 +312,31 @@ fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Resul
     let figures: serde_json::Value = serde_json::from_str(&figures)?;
     let renamed = figures[0]["counters"]["events"]["sillyrename"].as_u64();
     ensure!(renamed > Some(0), "no removal met an open: {figures}");
-    // The last close removed what was removed while it was open.
-    let left = network.shell(&format!("ls -A {}", export.display()), MINUTES)?;
-    let stays = |name: &str| name == "shared" || name.starts_with("new-");
-    ensure!(left.lines().all(stays), "{left}");
+    Ok(())
+}
+
+#[test]
+fn who_asks_for_the_space_of_a_silent_server_waits_for_it() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = Serve::start(&network, &export, &[])?;
+    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    server.process().signal(Signal::STOP)?;
+    let mut waiting = Running::start("stat", network.command("stat").arg("-f").arg(mount.directory()))?;
+    // Whoever has this name asks as umount(8) does, and is answered in haste.
+    let hasty = network.directory().join("umount");
+    std::os::unix::fs::symlink("/usr/bin/stat", &hasty)?;
+    let nothing = process::run(
+        network
+            .command(&hasty)
+            .args(["-f", "-c", "%b"])
+            .arg(mount.directory()),
+        MINUTES,
+    )?;
+    ensure!(nothing.trim() == "0", "nothing is known of it: {nothing}");
+    ensure!(waiting.is_running()?, "{}", waiting.output());
+    server.process().signal(Signal::CONT)?;
+    ensure!(waiting.wait(MINUTES)?.success(), "{}", waiting.output());
+    ensure!(waiting.output().contains("Blocks"));
     mount.unmount()
 }

@@ -69,6 +69,43 @@ fn what_a_listing_shows_is_there_although_the_kernel_knew_it_as_missing() -> Res
     mount.unmount()
 }
 
+/// Removes a file while it is open, closes it, and removes or replaces its directory, a hundred times each.
+const CLOSING: &str = r#"
+import os, sys
+def empty(number):
+    directory = f"{sys.argv[1]}/{number}"
+    os.mkdir(directory)
+    file = os.open(directory + "/file", os.O_CREAT | os.O_WRONLY)
+    os.unlink(directory + "/file")
+    os.close(file)
+    return directory
+for number in range(100):
+    os.rmdir(empty(number))
+    os.mkdir(sys.argv[1] + "/other")
+    directory = empty(number)
+    os.rename(sys.argv[1] + "/other", directory)
+    os.rmdir(directory)
+"#;
+
+#[test]
+fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    for (name, options) in [("checked", ""), ("unchecked", ",noaccesscheck,sloppycto=3")] {
+        let options = format!("{}{options}", server.ports());
+        let mount = Mount::start(&network, name, &server.source(), &options)?;
+        let program = network.directory().join("closing.py");
+        fs::write(&program, CLOSING)?;
+        process::run(
+            network.command("python3").args([&program, mount.directory()]),
+            MINUTE,
+        )?;
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn without_noaccesscheck_every_name_is_asked_of_the_daemon() -> Result<()> {
     let network = Network::new()?;

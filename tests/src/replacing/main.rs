@@ -2,7 +2,8 @@
 //!
 //! `replacing-processes DIRECTORY COUNT MILLISECONDS` starts COUNT processes. A third of them write a file of their own and rename it to
 //! the name that all share, a third remove that name, a third open it and, later, read what they opened. What was opened has to be
-//! there, whole, whatever has become of its name. Prints how often each succeeded: `replaced N removed N read N`.
+//! there, whole, whatever has become of its name. A second name is replaced in the same way and never removed: each open of that one has to
+//! succeed. Prints how often each succeeded: `replaced N removed N read N`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
@@ -17,6 +18,8 @@ use rustix::io::Errno;
 
 const KINDS: [&str; 3] = ["replaced", "removed", "read"];
 const SHARED: &str = "shared";
+/// Is there all the time.
+const LASTING: &str = "lasting";
 /// What each version says, so many times.
 const LINES: usize = 100;
 
@@ -35,6 +38,7 @@ fn main() -> Result<()> {
 
 fn launch(directory: &str, count: usize, milliseconds: &str) -> Result<()> {
     let own = std::env::current_exe()?;
+    replace(&Path::new(directory).join(LASTING), "new", "first", 0)?;
     let mut processes = Vec::new();
     for number in 0..count {
         let kind = KINDS[number % KINDS.len()];
@@ -62,20 +66,30 @@ fn launch(directory: &str, count: usize, milliseconds: &str) -> Result<()> {
 
 /// One process; how often it succeeded.
 fn one(kind: &str, directory: &Path, number: &str, end: Instant) -> Result<u64> {
-    let (shared, own) = (directory.join(SHARED), directory.join(format!("new-{number}")));
+    let (shared, lasting) = (directory.join(SHARED), directory.join(LASTING));
+    let own = format!("new-{number}");
     let (mut round, mut done) = (0, 0);
     while Instant::now() < end {
         round += 1;
         let succeeded = match kind {
             "replaced" => {
-                fs::write(&own, format!("{number:>4} {round:>8}\n").repeat(LINES)).context("writing")?;
-                fs::rename(&own, &shared).context("replacing")?;
+                replace(&shared, &own, number, round)?;
+                replace(&lasting, &own, number, round)?;
                 true
             }
             "removed" => unless_gone(fs::remove_file(&shared))
                 .context("removing")?
                 .is_some(),
-            "read" => read(&shared)?,
+            "read" => {
+                check(open(&lasting).context("opening what was never removed")?)?;
+                match unless_gone(open(&shared)).context("opening")? {
+                    Some(file) => {
+                        check(file)?;
+                        true
+                    }
+                    None => false,
+                }
+            }
             _ => bail!("what is {kind}?"),
         };
         done += u64::from(succeeded);
@@ -83,13 +97,21 @@ fn one(kind: &str, directory: &Path, number: &str, end: Instant) -> Result<u64> 
     Ok(done)
 }
 
-/// Reads the file past the caches of this machine, so that the server must still have it; whether there was one.
-fn read(shared: &Path) -> Result<bool> {
-    let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits())?;
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(shared);
-    let Some(mut file): Option<File> = unless_gone(opened).context("opening")? else {
-        return Ok(false);
-    };
+/// Writes a file beside `name` and renames it to that.
+fn replace(name: &Path, beside: &str, number: &str, round: u64) -> Result<()> {
+    let own = name.with_file_name(beside);
+    fs::write(&own, format!("{number:>5} {round:>8}\n").repeat(LINES)).context("writing")?;
+    fs::rename(&own, name).context("replacing")
+}
+
+/// To be read past the caches of this machine, so that the server must still have it.
+fn open(name: &Path) -> std::io::Result<File> {
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(name)
+}
+
+/// Reads what was opened after others had their turn.
+fn check(mut file: File) -> Result<()> {
     for _ in 0..20 {
         yield_now();
     }
@@ -98,11 +120,11 @@ fn read(shared: &Path) -> Result<bool> {
         .context("reading what was opened")?;
     let line = text.lines().next().unwrap_or_default();
     ensure!(
-        line.len() == 13 && text == format!("{line}\n").repeat(LINES),
+        line.len() == 14 && text == format!("{line}\n").repeat(LINES),
         "{} bytes of no version: {line:?}",
         text.len()
     );
-    Ok(true)
+    Ok(())
 }
 
 /// The name may be gone, or lead elsewhere by the time that its file is asked for.
