@@ -279,7 +279,10 @@ fn what_is_written_and_read_after_an_explanation_is_as_ever() {
     writer.say("\n").unwrap();
     writer.wait_for("two", RUN).unwrap();
     assert_eq!(there(), b"before and after");
-    let copy = format!("cp {at}/large {at}/copy && cmp {at}/large {}", world.export.join("copy").display());
+    let copy = format!(
+        "cp {at}/large {at}/copy && cmp {at}/large {}",
+        world.export.join("copy").display()
+    );
     network.shell(&copy, RUN).unwrap();
     writer.say("\n").unwrap();
     writer.wait(RUN).unwrap();
