@@ -1,6 +1,5 @@
 //! What options of the transport and of caching do on a real mount.
 
-
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
