@@ -13,13 +13,16 @@ use super::cargo::Sum;
 const UNITS: usize = 2;
 /// How many tests of whole programs: they wait for their kernels and servers much of the time.
 const LANES: usize = 3;
+/// How many of those that replay workloads; one of them runs two of its tests at a time.
+const REPLAY_LANES: usize = 2;
 /// Whatever takes so long is told of by itself.
 const LONG: Duration = Duration::from_secs(10);
 
 /// The folder of whole-program tests.
 const WHOLE_PROGRAMS: &str = "tests";
-/// Its programs whose tests share what they measured, or each fill the machine with a thousand processes: they stay together.
-const TOGETHER: [&str; 2] = ["bench", "silence"];
+/// Its programs whose tests share what they measured, or each fill the machine with a thousand processes: they stay together, and so
+/// many of them run at a time.
+const TOGETHER: [(&str, &str); 2] = [("bench", "2"), ("silence", "1")];
 /// Its programs that replay the recorded workloads in their own time: these few run side by side, with nothing else.
 const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
 /// Its programs that hold times against each other, or leave others no time: nothing else runs beside them.
@@ -54,7 +57,8 @@ struct Job {
 
 enum Tests {
     All,
-    Named(String),
+    /// Those whose names contain the first, as many at a time as the second says.
+    Named(String, &'static str),
     One(String),
 }
 
@@ -63,7 +67,7 @@ impl Job {
         let Binary { package, target, .. } = &self.binary;
         match &self.tests {
             Tests::All => format!("{package} {target}"),
-            Tests::Named(_) => target.clone(),
+            Tests::Named(..) => target.clone(),
             Tests::One(test) => format!("{target} {test}"),
         }
     }
@@ -71,7 +75,7 @@ impl Job {
     fn run(&self) -> Result<Outcome> {
         match &self.tests {
             Tests::All => self.binary.run(&[]),
-            Tests::Named(name) => self.binary.run(&["--test-threads", "1", name]),
+            Tests::Named(name, threads) => self.binary.run(&["--test-threads", threads, name]),
             Tests::One(test) => self.binary.run(&["--exact", test]),
         }
     }
@@ -80,7 +84,7 @@ impl Job {
     fn place(&self) -> usize {
         let is_it = |long: &&str| match &self.tests {
             Tests::One(test) => test == *long,
-            Tests::All | Tests::Named(_) => self.binary.target == **long,
+            Tests::All | Tests::Named(..) => self.binary.target == **long,
         };
         LONGEST.iter().position(is_it).unwrap_or(LONGEST.len())
     }
@@ -104,7 +108,8 @@ pub(super) fn whole_programs(binaries: &[Binary], name: &str) -> Result<Sum> {
     let mut sum = Sum::default();
     let is_ours = |binary: &&Binary| binary.package == WHOLE_PROGRAMS;
     let binaries: Vec<Binary> = binaries.iter().filter(is_ours).cloned().collect();
-    for named in TOGETHER.iter().chain(&REPLAYS).chain(&ALONE) {
+    let together = TOGETHER.map(|(named, _)| named);
+    for named in together.iter().chain(&REPLAYS).chain(&ALONE) {
         let is_there = binaries.is_empty() || binaries.iter().any(|binary| binary.target == **named);
         ensure!(is_there, "there are no tests {named}");
     }
@@ -118,8 +123,9 @@ pub(super) fn whole_programs(binaries: &[Binary], name: &str) -> Result<Sum> {
         } else {
             &mut others
         };
-        if is_in(&TOGETHER) {
-            let tests = Tests::Named(name.to_owned());
+        let threads = TOGETHER.iter().find(|(named, _)| *named == binary.target);
+        if let Some((_, threads)) = threads {
+            let tests = Tests::Named(name.to_owned(), threads);
             jobs.push(Job { binary, tests });
         } else {
             let tests = binary.tests(name)?.into_iter().map(Tests::One);
@@ -129,7 +135,7 @@ pub(super) fn whole_programs(binaries: &[Binary], name: &str) -> Result<Sum> {
             }));
         }
     }
-    for (jobs, lanes) in [(others, LANES), (replays, LANES), (alone, 1)] {
+    for (jobs, lanes) in [(others, LANES), (replays, REPLAY_LANES), (alone, 1)] {
         sum = sum.and(side_by_side(jobs, lanes)?);
     }
     Ok(sum)

@@ -71,17 +71,17 @@ pub(crate) fn run(scope: &Scope) -> Result<bool> {
             checked(installed.map(|()| true))
         });
     }
-    if !matches!(scope, Scope::WholePrograms(_)) {
-        // What is there is tested although something else failed: one run says everything.
-        part(&mut parts, "unit tests", || lanes::units(&programs));
-        part(&mut parts, "examples", || {
-            cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])
-        });
-    }
     match scope {
-        Scope::WithoutWholePrograms => {}
+        Scope::WithoutWholePrograms => units(&mut parts, &programs),
         Scope::All => {
-            release_build(&mut parts);
+            // Another profile is another directory to cargo, so that neither waits for the other.
+            std::thread::scope(|scope| {
+                let building = scope.spawn(release_build);
+                units(&mut parts, &programs);
+                part(&mut parts, "release build", || {
+                    building.join().map_err(|_| anyhow::anyhow!("it panicked"))?
+                });
+            });
             // It takes what the others leave of the processors.
             std::thread::scope(|scope| {
                 let aside = scope.spawn(aside);
@@ -94,7 +94,7 @@ pub(crate) fn run(scope: &Scope) -> Result<bool> {
             });
         }
         Scope::WholePrograms(name) => {
-            release_build(&mut parts);
+            part(&mut parts, "release build", release_build);
             part(&mut parts, "whole programs", || {
                 lanes::whole_programs(&programs, name)
             });
@@ -129,8 +129,16 @@ fn aside() -> Result<Sum> {
     done
 }
 
-fn release_build(parts: &mut Vec<Part>) {
-    let programs = [
+/// Unit tests and examples. What is there is tested although something else failed: one run says everything.
+fn units(parts: &mut Vec<Part>, programs: &[binaries::Binary]) {
+    part(parts, "unit tests", || lanes::units(programs));
+    part(parts, "examples", || {
+        cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])
+    });
+}
+
+fn release_build() -> Result<Sum> {
+    cargo(&[
         "build",
         "--release",
         "-p",
@@ -140,8 +148,7 @@ fn release_build(parts: &mut Vec<Part>) {
         "-p",
         "curt-tests",
         "--bins",
-    ];
-    part(parts, "release build", || cargo(&programs));
+    ])
 }
 
 fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result<Sum>) {
