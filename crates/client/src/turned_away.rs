@@ -1,8 +1,8 @@
 //! Opens that failed since their file was gone (ESTALE), and come again.
 //!
 //! A kernel then looks the name up and opens what it leads to, once. Where this mount replaces a file all the time that one may be gone as
-//! well, and a program would be told of ESTALE which never happens to files of this machine. So the file that a look-up finds for who was turned away counts as
-//! being opened from then on: a replacement lets it live until its last close.
+//! well, and a program would be told of ESTALE, which never happens to files of this machine. So the file that a look-up finds for who was
+//! turned away counts as being opened from then on: a replacement lets it live until its last close.
 //!
 //! Owns who was turned away, and which files are held for them. Bounds: so many threads, each for so long; who does not come back by then
 //! loses what is held at somebody's next look-up.

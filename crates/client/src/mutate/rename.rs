@@ -70,8 +70,8 @@ impl Client {
         Ok(())
     }
 
-    /// Gives a file its name again that was to be replaced while it is open, and was not. LINK replaces nothing, so this does no harm if the reply was
-    /// lost to a RENAME that was done.
+    /// Gives a file its name again that was to be replaced while it is open, and was not. LINK replaces nothing, so this does no harm if
+    /// the reply was lost to a RENAME that was done.
     fn undo_sillyrename(&self, asked: &Asked, place: Place<'_>, target: &Arc<Inode>) {
         let Some(silly) = target.facts().kept.file().silly.clone() else {
             return;
