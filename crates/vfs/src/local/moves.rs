@@ -121,7 +121,7 @@ impl LocalVfs {
         let object = self.resolve(node);
         let (changed, parent) = self.change_with(caller, directory, [node], |parent, _| {
             check_new_name(name)?;
-            let object = object.as_ref().map_err(|error| *error)?;
+            let object = or_why_not(&object)?;
             attributes_of(object.as_fd())?;
             // By way of /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. It is the object itself that is linked.
             let path = proc_path(object.as_fd());
@@ -153,24 +153,25 @@ impl LocalVfs {
             let replaced = self.peek(caller, to, to_name);
             let others = moved.iter().chain(&replaced).map(|named| &named.handle);
             let held = self.locks.hold_all([from, to].into_iter().chain(others));
-            let before = [&source, &target].map(known);
-            let value = match (&source, &target) {
-                (Err(error), _) | (_, Err(error)) => Err(*error),
-                (Ok(source), Ok(target)) => assumed.and_then(|()| {
-                    check_new_name(from_name)?;
-                    check_new_name(to_name)?;
-                    let is_same = [from, to].map(|directory| self.locks.turns(directory)) == turns
-                        || self.still_stands(source.as_fd(), from_name, moved.as_ref())
-                            && self.still_stands(target.as_fd(), to_name, replaced.as_ref());
-                    if !last && !is_same {
-                        return Ok(None);
-                    }
-                    // Whatever failed above, the kernel says it again, and what comes first for it.
-                    rustix::fs::renameat(source, from_name, target, to_name)?;
-                    let moved = moved.or_else(|| self.at_name(target.as_fd(), to_name));
-                    Ok(Some((moved, replaced)))
-                }),
-            };
+            let before = [(from, &source), (to, &target)]
+                .map(|(handle, directory)| self.look(handle, or_why_not(directory)?));
+            // What is gone but is still open counts as gone, whatever the kernel would say first.
+            let are_there = before.iter().try_for_each(|found| or_why_not(found).map(|_| ()));
+            let value = are_there.and(assumed).and_then(|()| {
+                let (source, target) = (or_why_not(&source)?, or_why_not(&target)?);
+                check_new_name(from_name)?;
+                check_new_name(to_name)?;
+                let is_same = [from, to].map(|directory| self.locks.turns(directory)) == turns
+                    || self.still_stands(source.as_fd(), from_name, moved.as_ref())
+                        && self.still_stands(target.as_fd(), to_name, replaced.as_ref());
+                if !last && !is_same {
+                    return Ok(None);
+                }
+                // Whatever failed above, the kernel says it again, and what comes first for it.
+                rustix::fs::renameat(source, from_name, target, to_name)?;
+                let moved = moved.or_else(|| self.at_name(target.as_fd(), to_name));
+                Ok(Some((moved, replaced)))
+            });
             let after = [&source, &target].map(known);
             drop(held);
             if let Some(value) = value.transpose() {
@@ -186,7 +187,7 @@ impl LocalVfs {
                 }
             })
         });
-        let wcc = |before: Option<Attributes>| before.as_ref().map(WccBefore::from);
+        let wcc = |before: Result<Attributes, Error>| before.ok().as_ref().map(WccBefore::from);
         let [from_before, to_before] = before;
         let [from_after, to_after] = after;
         Renamed {
@@ -236,6 +237,10 @@ fn in_order_of_syncs<'a, D>(
 struct Named {
     handle: NodeHandle,
     _held: Option<Arc<OwnedFd>>,
+}
+
+fn or_why_not<T>(found: &Result<T, Error>) -> Result<&T, Error> {
+    found.as_ref().map_err(|error| *error)
 }
 
 fn known(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {

@@ -16,6 +16,25 @@ fn local_kinds() -> Vec<Tree> {
 }
 
 #[test]
+fn a_removed_directory_that_somebody_has_open_is_gone_before_anything_else_is_wrong() {
+    for tree in local_kinds() {
+        let (root, place) = (tree.root(), tree.place.as_ref().unwrap());
+        let gone = tree.directory(&root, "gone", 0o777).handle;
+        let link = tree
+            .vfs
+            .make_symlink(&ROOT, &root, b"link", b"target", &SetAttributes::default());
+        let link = link.value.unwrap().node.handle;
+        let path = place.served.join("gone");
+        let _open = std::fs::File::open(&path).unwrap();
+        std::fs::remove_dir(&path).unwrap();
+        for (from, to) in [(&gone, &link), (&link, &gone)] {
+            let refused = tree.vfs.rename(&OWNER, from, b"a", to, b"b").value;
+            assert_eq!(errno(refused), Some(Errno::STALE), "{}", tree.name);
+        }
+    }
+}
+
+#[test]
 fn handles_and_exclusive_verifiers_survive_a_restart() {
     for tree in local_kinds() {
         let root = tree.root();

@@ -9,7 +9,7 @@ use curt_vfs::{
     SetTime, Special, Stability, Vfs, Visit, Wanted,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, TestError, TestRunner};
 
 use crate::trees::{OTHER, OWNER, Place, ROOT, disk, is_root, memory, tmpfs};
 
@@ -449,7 +449,12 @@ fn explore(cases: u32, parent: &Path, choice: HandleChoice) {
         let place = Place::new(parent, choice);
         std::thread::scope(|scope| scope.spawn(|| run(&place, &operations)).join().unwrap())
     });
-    explored.unwrap_or_else(|failure| panic!("{failure}"));
+    match explored {
+        Ok(()) => {}
+        // On one line: there may be two hundred of them.
+        Err(TestError::Fail(reason, operations)) => panic!("{reason}\nafter {operations:?}"),
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
 }
 
 #[test]
