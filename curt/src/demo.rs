@@ -21,6 +21,7 @@ const CAPTION: &str = "NFSv3 requests of five page views of a web application, o
 
 /// What `curt demo` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0, or 1 if a result was wrong or the workload could not be run.")]
 pub(crate) struct DemoArguments {
     /// Where the bar chart is written
     #[arg(long, value_name = "FILE", default_value = "curt-demo.svg")]

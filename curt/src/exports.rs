@@ -1,4 +1,4 @@
-//! `curt exports`: what files of exports(5) say, and what a given client would get of it and why.
+//! `curt exports`: what exports(5) files export, and what a given client would get, and why.
 
 use std::{
     io::{self, Write as _},
@@ -16,20 +16,20 @@ use serde_json::{Value, json};
 use crate::errors;
 use crate::serve::Standing;
 
-/// Show what exports(5) files export, or what a given client would get of it and by which line
+/// Show what exports(5) files export, or what a given client would get, and by which line
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  curt exports                      every line, with all its options\n  \
                   curt exports 192.168.1.7          what that client would get, and why\n  \
-                  curt exports -c new.exports web1  of a file that is not in service yet\n\n\
-                  Exit status: 0, or 1 if a file has errors or CLIENT is unknown; with CLIENT also if a directory cannot be served."
+                  curt exports -c new.exports web1  the same for a file that is not in use yet\n\n\
+                  Exit status: 0, or 1 if a file has errors, if CLIENT is unknown or, with CLIENT, if a directory cannot be served."
 )]
 pub(crate) struct ExportsArguments {
-    /// A client: its address or its name
+    /// A client's address or name
     #[arg(value_name = "CLIENT")]
     client: Option<String>,
 
-    /// Read this file, or the *.exports of this directory; may be given more than once [default: /etc/exports and
+    /// Read this file, or the *.exports files of this directory; may be repeated [default: /etc/exports and
     /// /etc/exports.d/*.exports]
     #[arg(short, long = "config", value_name = "FILE")]
     config: Vec<PathBuf>,

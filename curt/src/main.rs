@@ -1,4 +1,4 @@
-//! Curt: NFS that says less. One file per subcommand; this one only chooses.
+//! The binary `curt`: one file or folder per subcommand; this file only picks one.
 
 mod bench;
 mod demo;
@@ -19,12 +19,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// NFS that says less: an NFS client and server in user space.
+/// An NFS client and server in user space that send fewer requests.
 #[derive(Debug, Parser)]
 #[command(
     version,
     arg_required_else_help = true,
-    after_help = "Start with: curt demo\n\nExit status: what each command's own help ends with; wrong arguments are 2 everywhere but in 'curt mount', where mount(8) wants 1."
+    after_help = "To begin with, try: curt demo\n\nExit status: see the end of each command's help. Wrong arguments are 2, except with 'curt mount', where mount(8) requires 1."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -35,21 +35,21 @@ struct Cli {
 enum Command {
     /// Export a directory, or what exports(5) says
     Serve(serve::ServeArguments),
-    /// Show what exports(5) files export, or what a given client would get of it and by which line
+    /// Show what exports(5) files export, or what a given client would get, and by which line
     Exports(exports::ExportsArguments),
-    /// Replay a recorded workload with four sets of mount options and compare what was sent: about a minute
+    /// Replay a recorded workload with four sets of mount options and compare the requests sent (about a minute)
     Demo(demo::DemoArguments),
     /// Mount an export of an NFS server
     Mount(mount::MountArguments),
-    /// Show what mounts did, or a server (`--server`): requests per procedure, what was answered from memory, options in force
+    /// Show the figures of mounts, or of a server (`--server`): requests per procedure, cache hits, options in force
     Stat(stat::StatArguments),
-    /// Watch mounts, or a server (`--server`), on a screen: rates, what caches spare, processes and paths that cause requests
+    /// Watch mounts, or a server (`--server`), on a screen: rates, cache hits, the processes and paths that cause requests
     Top(top::TopArguments),
-    /// Watch what happens in a mount, or a server (`--server`), as it happens; record it, and show recordings and what a crash left behind
+    /// Watch the events of a mount, or of a server (`--server`), live; record them; show recordings and what a crash left behind
     Trace(trace::TraceArguments),
-    /// Run a command and say why each of its requests was sent, what spared others, and what Linux would have sent
+    /// Run a command and explain why each of its requests was sent, what saved others, and what Linux would have sent
     Explain(explain::ExplainArguments),
-    /// Measure what things cost, in requests and in time
+    /// Measure costs, in requests and in time
     Bench(bench::BenchArguments),
 }
 
@@ -60,9 +60,9 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        // mount(8) has statuses of its own: 1 is a wrong invocation, and 2 would be an error of the system.
+        // mount(8) has exit statuses of its own: 1 is a wrong invocation; 2, clap's choice, would be a system error.
         Err(error) if error.use_stderr() && arguments.get(1).is_some_and(|word| word == "mount") => {
-            // Nobody is there to be told of a standard error that is closed.
+            // If standard error is closed, there is nobody to report that to.
             let _ = error.print();
             return ExitCode::FAILURE;
         }

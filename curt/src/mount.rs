@@ -22,31 +22,31 @@ pub(crate) struct MountArguments {
     source: String,
     /// Where to mount it
     target: PathBuf,
-    /// Mount options, comma-separated; may be given again
+    /// Mount options, comma-separated; may be repeated
     #[arg(short, long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     foreground: bool,
-    /// Check everything, mount nothing
+    /// Check everything but do not mount
     #[arg(short, long)]
     fake: bool,
-    /// Leave /run/mount/utab alone
+    /// Do not write /run/mount/utab
     #[arg(short, long)]
     no_table: bool,
     /// Warn of unknown options instead of refusing them
     #[arg(short, long)]
     sloppy: bool,
-    /// Say more
+    /// Print more messages
     #[arg(short, long)]
     verbose: bool,
-    /// Mount in the mount namespace of this process id, or in the one at this path
+    /// Mount in this mount namespace: a process id, or the path of a namespace
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Append log lines to this file instead of the system log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What is logged without RUST_LOG: error, warn, info, debug, trace
+    /// What to log unless RUST_LOG is set: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
     /// Tell the parent over standard output when the mount is live
@@ -54,11 +54,11 @@ pub(crate) struct MountArguments {
     ready_to_parent: bool,
 }
 
-/// What help ends with.
+/// The end of the help text.
 fn after_help() -> String {
     let own: Vec<_> = options::own().collect();
     format!(
-        "The options are those of nfs(5) and mount(8), and {}.\n\n\
+        "The options are those of nfs(5) and mount(8), and these of Curt's own: {}. docs/options.md describes each.\n\n\
          fstab: server:/path /mnt curt _netdev,noaccesscheck,sloppycto=3 0 0\n\n\
          Exit status, as of mount(8): 0 mounted; 1 wrong invocation; 2 system error; 4 internal error; 8 interrupted; \
          16 /run/mount/utab not written; 32 not mounted.",

@@ -1,5 +1,5 @@
-//! `curt stat`: what mounts did, in the layouts of nfsstat(8), nfsiostat(8) and mountstats(8), as the kernel's text and as JSON; `--server`:
-//! what a server did.
+//! `curt stat`: the figures of mounts, in the layouts of nfsstat(8), nfsiostat(8) and mountstats(8), in the kernel's format and as JSON;
+//! with `--server`, those of a server.
 
 mod mounts;
 mod mountstats;
@@ -26,8 +26,8 @@ pub(crate) use server::server_layers;
 /// What `curt stat` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "With --interval the first report is of all the time since the mount or the server began, and each further one of the time since the \
-                  one before; a mount that is new, that began again or that is gone is shown as such.\n\n\
+    after_help = "With --interval the first report covers the time since the mount or the server started, and each further one the time since the \
+                  previous report; a mount that is new, was restarted or has gone is shown as such.\n\n\
                   Examples:\n  curt stat /mnt                                    requests, decisions and options\n  \
                   curt stat --layout nfsiostat --interval 5         rates and times of READ and WRITE, every 5 seconds\n  \
                   curt stat --layout raw --output /tmp/m /mnt && mountstats -f /tmp/m\n\n\
@@ -36,28 +36,28 @@ pub(crate) use server::server_layers;
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all mounts of this user
     mount: Option<PathBuf>,
-    /// Show a server instead, by its process id or its state directory; without one, the only server of this user
+    /// Show a server instead, given by its process id or its state directory; without either, this user's only server
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["mount", "layout"])]
     server: Option<String>,
-    /// Have the server measure where the time of one request of N goes; 0: of none
+    /// Have the server measure the stages of one request in N; 0: of none
     #[arg(long, value_name = "N", requires = "server", conflicts_with = "interval")]
     stages: Option<u32>,
-    /// As which program prints it; raw: as the kernel's /proc/self/mountstats has it
+    /// The program whose layout to use; raw: the format of the kernel's /proc/self/mountstats
     #[arg(long, value_enum, default_value_t = Layout::Nfsstat)]
     layout: Layout,
-    /// Report again and again, every S seconds
+    /// Report repeatedly, every S seconds
     #[arg(short, long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     interval: Option<u32>,
-    /// Report so many times [default: without end]
+    /// Stop after N reports [default: never]
     #[arg(short, long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
     /// Print JSON: an array with an object for each mount, or the object of the server; with --interval a line for each report
     #[arg(long)]
     json: bool,
-    /// Show counters that are zero, too
+    /// Show counters that are zero as well
     #[arg(long)]
     all: bool,
-    /// Put it into this file, which is replaced as a whole
+    /// Write to this file, replacing it atomically
     #[arg(short, long, value_name = "FILE", conflicts_with = "interval")]
     output: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
     }
 }
 
-/// Whether all that was asked for was found to the end.
+/// Whether everything asked for was found until the end.
 fn print(arguments: &StatArguments) -> Result<bool> {
     let mut reporting: Box<dyn Reporting> = match &arguments.server {
         Some(which) => {

@@ -1,4 +1,4 @@
-//! `curt bench`: what things cost, in requests and in time.
+//! `curt bench`: measures costs, in requests and in time.
 
 mod bare;
 mod daemon;
@@ -37,7 +37,7 @@ use crate::errors;
 /// What `curt bench` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit status of each: 0; 1 if a result was wrong, a bound was not kept, or it could not be measured; 2 for wrong arguments."
+    after_help = "Exit status of each: 0; 1 if a result was wrong, a bound was exceeded, or nothing could be measured; 2 for wrong arguments."
 )]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
@@ -50,21 +50,21 @@ enum Bench {
     Page(workload::WorkloadArguments),
     /// The build of a C program: requests
     Build(workload::WorkloadArguments),
-    /// GETATTR through a mount beside a bare FUSE loop that asks an echo server: time
+    /// GETATTR through a mount, beside a bare FUSE loop with an echo server behind it: time
     Fuse(fuse::FuseArguments),
-    /// Read a large file cold, and write and fsync one, beside nfs-cat and nfs-cp of libnfs: throughput
+    /// Read a large file with cold caches, and write and fsync one, beside libnfs's nfs-cat and nfs-cp: throughput
     Read(read::ReadArguments),
-    /// Names that are known to be there and to be missing, asked again: operations per second
+    /// stat(2) of names known to exist and known to be missing: operations per second
     Names(names::NamesArguments),
-    /// What a mount's daemon needs to know a million names: memory
+    /// Memory of a mount's daemon that knows a million names
     Memory(memory::MemoryArguments),
     /// List a directory of half a million names, idle and while it changes: requests and time
     List(list::ListArguments),
-    /// What dirfill=auto costs and saves beside dirfill=off, behind a relay: requests, bytes and time
+    /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests, bytes and time
     Fill(fill::FillArguments),
-    /// The tables of the two documents that asked for fewer requests, beside ours, by a scripted clock: requests
+    /// The tables of the two documents that proposed to save requests, beside ours, with a scripted clock: requests
     Documents(documents::DocumentsArguments),
-    /// What an event costs that nobody wants, one that is kept or watched, and 100,000 of them each second: processor time
+    /// The cost of an event that nobody wants, that is kept, or that is watched, and of 100,000 per second: processor time
     Trace(trace::TraceArguments),
     /// Make the directory of `curt bench list` on this machine
     #[command(hide = true)]
@@ -74,7 +74,7 @@ enum Bench {
         /// Names in it
         count: u64,
     },
-    /// Perform a workload below a directory and say so in JSON, as the process that is measured
+    /// Perform a workload below a directory and report in JSON; runs as the process that is measured
     #[command(hide = true)]
     Perform {
         workload: Workload,
@@ -84,7 +84,7 @@ enum Bench {
         #[arg(default_value_t = usize::MAX)]
         pages: usize,
     },
-    /// Each operation beside the least that it could cost, and other servers: time
+    /// Each operation beside the least it could cost, and beside other servers: time
     Latency(Box<latency::LatencyArguments>),
     /// Answer the calls of `bench latency` without serving anything
     #[command(hide = true)]
@@ -97,7 +97,7 @@ enum Bench {
     Floor { directory: PathBuf, port: u16 },
 }
 
-/// A number of what has to be there at least once.
+/// Parses a count of at least one.
 fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }

@@ -28,7 +28,7 @@ pub(crate) struct NamesArguments {
     /// How many names of each kind
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = super::at_least_one())]
     names: usize,
-    /// For how long each kind is asked
+    /// How long each kind is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     seconds: f64,
     /// Print JSON

@@ -39,22 +39,22 @@ pub(crate) struct WorkloadArguments {
     /// Mount options, such as noaccesscheck,sloppycto=3 [default: none]
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
-    /// Use this server instead of starting one; the tree has to be at HOST:/PATH
+    /// Use this server instead of starting one; the tree must exist at HOST:/PATH
     #[arg(long, value_name = "HOST:/PATH")]
     server: Option<String>,
-    /// Replay below this directory, of whatever file system is there (a mount of Curt's, of a kernel's); the tree has to be there
+    /// Replay below this directory, on any file system (a mount by Curt or by a kernel); the tree must exist there
     #[arg(long, value_name = "DIR", conflicts_with_all = ["server", "options", "vers", "port", "tree"])]
     at: Option<PathBuf>,
-    /// Make the tree there first, on that server or below that directory
+    /// First make the tree on that server or below that directory
     #[arg(long)]
     make_tree: bool,
-    /// Trust that the tree is there; else it is looked at first, through a mount of its own
+    /// Trust that the tree exists; otherwise it is checked first, through a separate mount
     #[arg(long, requires = "server", conflicts_with = "make_tree")]
     no_check: bool,
-    /// The port of the own server [default: a free one]
+    /// Port of the server that is started [default: a free one]
     #[arg(long, value_name = "PORT", conflicts_with = "server")]
     port: Option<u16>,
-    /// Where the tree for the own server is kept [default: in ~/.cache/curt]
+    /// Where the started server's tree is kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     tree: Option<PathBuf>,
     /// Afterwards also compare every byte of every file through the mount

@@ -1,5 +1,5 @@
-//! `curt explain COMMAND…`: runs a command and says of each request that it caused on Curt mounts why it was sent, what spared others,
-//! and what Linux would have sent.
+//! `curt explain COMMAND…`: runs a command and explains, of the requests that it caused on Curt mounts, why each was sent, what saved
+//! others, and what Linux would have sent.
 
 mod command;
 mod show;
@@ -23,14 +23,14 @@ use crate::errors;
 /// What `curt explain` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It is printed on standard error when the command has ended and what it began is done; standard output is the command's. Processes that it leaves \
-                  behind belong to it until then.\n\
-                  Every cause and rule: --list; what these numbers promise: docs/explain.md\n\
+    after_help = "The explanation is printed on standard error once the command has ended and everything it began is done; standard output is the command's. \
+                  Until then, processes that the command leaves behind count as part of it.\n\
+                  --list describes every cause and rule; docs/explain.md says how exact the numbers are.\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
                   \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…],\n\
                   \"unfinished\"}]}\n\
-                  Linux's column is that of a client that had mounted when the command began, and knew nothing.\n\
-                  Exit status: the command's; 128 and the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot \
+                  The Linux column assumes a client that mounted when the command began, with empty caches.\n\
+                  Exit status: the command's; 128 plus the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot \
                   be run, 127 if it is not found.\n\
                   Examples:\n  curt explain ls -l /mnt\n  curt explain --expand open-check make\n  curt explain -o nocto,actimeo=600 curt bench page --at /mnt"
 )]
@@ -38,13 +38,13 @@ pub(crate) struct ExplainArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show the paths of a cause, or of `all`; may be given again
+    /// Show the paths of a cause, or of `all`; may be repeated
     #[arg(long, value_name = "CAUSE")]
     expand: Vec<String>,
-    /// So many paths of each cause
+    /// How many paths to show of each cause
     #[arg(long, value_name = "N", default_value_t = 10)]
     paths: usize,
-    /// Mount options of the Linux client that is laid beside [default: none]
+    /// Mount options of the Linux client to compare with [default: none]
     #[arg(
         short,
         long = "options",
@@ -53,19 +53,19 @@ pub(crate) struct ExplainArguments {
         hide_default_value = true
     )]
     options: String,
-    /// Explain this mount alone; may be given again [default: all of this user]
+    /// Explain this mount only; may be repeated [default: all mounts of this user]
     #[arg(long, value_name = "DIR")]
     mount: Vec<PathBuf>,
-    /// Write to this file, not to standard error
+    /// Write to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// List the causes and rules with their meanings, and run nothing
     #[arg(long)]
     list: bool,
-    /// With --list: as docs/explain.md has it
+    /// With --list: in the form of docs/explain.md
     #[arg(long, requires = "list")]
     markdown: bool,
-    /// Go on until the processes that the command leaves behind have ended, too; a signal ends that
+    /// Also wait for the processes that the command leaves behind; a signal ends the waiting
     #[arg(long)]
     wait: bool,
     /// The command, with its arguments
@@ -78,7 +78,7 @@ pub(crate) struct ExplainArguments {
     command: Vec<std::ffi::OsString>,
 }
 
-/// Paths of each cause that are told at most: what an answer of a mount may carry.
+/// How many paths of each cause are shown at most: the bound of a mount's answer.
 const PATHS_MAX: usize = 1000;
 
 /// A mount, and what the command caused there.

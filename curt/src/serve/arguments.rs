@@ -1,4 +1,4 @@
-//! What `curt serve` can be told.
+//! The command line of `curt serve`.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -15,21 +15,21 @@ use super::limits::LimitArguments;
 /// NFS's own port.
 pub(super) const NFS_PORT: u16 = 2049;
 
-/// One request of so many is measured where figures are offered and nothing else was said: few enough to cost nothing that shows.
+/// With `--metrics` and without `--stages`, one request in this many is measured: rarely enough that the cost does not show.
 const MEASURED_FOR_FIGURES: u32 = 16;
 
 /// Export a directory, or what exports(5) says
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  curt serve /srv/data                       everybody may mount it; root is squashed\n  \
-                  curt serve                                 what /etc/exports and /etc/exports.d/*.exports say\n  \
-                  curt serve --check -c new.exports          whether that file is right\n  \
-                  curt serve --ro --bind 127.0.0.1 .         read-only, for this machine\n  \
+    after_help = "Examples:\n  curt serve /srv/data                       any client may mount it; root is squashed\n  \
+                  curt serve                                 exports /etc/exports and /etc/exports.d/*.exports\n  \
+                  curt serve --check -c new.exports          checks that file\n  \
+                  curt serve --ro --bind 127.0.0.1 .         read-only, for this machine alone\n  \
                   curt serve --memory                        an empty tree that is gone when the server ends\n\n\
                   Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs -o vers=3 SERVER:/srv/data /mnt\n\n\
-                  Sockets of systemd (LISTEN_FDS) are used instead of --bind; of these, one named \"mount\" answers MOUNT alone.\n\
-                  SIGHUP reads the files of exports(5) again, and prints what changed.\n\
-                  SIGTERM and SIGINT finish what was begun and sync; a second one ends at once. \
+                  Sockets passed by systemd (LISTEN_FDS) replace --bind; one that is named \"mount\" answers the MOUNT protocol alone.\n\
+                  SIGHUP reads the exports(5) files again and logs what changed.\n\
+                  SIGTERM and SIGINT let requests in progress finish, sync, and end the server; a second one ends it at once. \
                   Exit status: 0 after a signal, 1 if it cannot serve, 2 for wrong arguments."
 )]
 pub(crate) struct ServeArguments {
@@ -37,15 +37,15 @@ pub(crate) struct ServeArguments {
     #[arg(value_name = "DIR", conflicts_with = "memory")]
     pub(super) directory: Option<PathBuf>,
 
-    /// Export what this file of exports(5) says, or the *.exports of this directory, and nothing else; may be given more than once
+    /// Export what this exports(5) file says, or the *.exports files of this directory, and nothing else; may be repeated
     #[arg(short, long = "config", value_name = "FILE", conflicts_with_all = ["directory", "memory"])]
     pub(super) config: Vec<PathBuf>,
 
-    /// Only check the files of exports(5): say what is wrong with them, and exit with 1 if they could not be served
+    /// Only check the exports(5) files: print what is wrong with them, and exit with 1 if they could not be served
     #[arg(long, conflicts_with_all = ["directory", "memory"])]
     pub(super) check: bool,
 
-    /// Take users' groups from this machine instead of the sixteen at most that a request can carry
+    /// Look up users' groups on this machine instead of using the at most sixteen that a request can carry
     #[arg(long)]
     pub(super) manage_gids: bool,
 
@@ -53,24 +53,24 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "/NAME", num_args = 0..=1, default_missing_value = "/memory", value_parser = export_name)]
     pub(super) memory: Option<String>,
 
-    /// How much the tree in memory may hold, in MiB
+    /// Size limit of the tree in memory, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "memory")]
     pub(super) memory_size: u64,
 
-    /// Listen here and nowhere else; may be given more than once. Without a port it is 2049 [default: every address, IPv4 and IPv6]
+    /// Listen on this address only; may be repeated. The port is 2049 unless given [default: every address, IPv4 and IPv6]
     #[arg(long, value_name = "ADDR[:PORT]", action = ArgAction::Append)]
     pub(super) bind: Vec<Bind>,
 
-    /// Answer MOUNT on this port [default: the port of NFS]
+    /// Port for the MOUNT protocol [default: the same as for NFS]
     #[arg(long, value_name = "PORT")]
     pub(super) mount_port: Option<u16>,
 
-    /// Allow no change
+    /// Export read-only
     #[arg(long)]
     pub(super) ro: bool,
 
-    /// Whose requests are treated as the anonymous user's: root's, nobody's or everybody's [default: root's; not started as
-    /// root: everybody's, who then work as whoever started it]
+    /// Whose requests are mapped to the anonymous user: root's, nobody's (none) or everybody's (all) [default: root; if not
+    /// started as root: all, and everybody works as the user who started it]
     #[arg(long, value_enum)]
     pub(super) squash: Option<SquashChoice>,
 
@@ -86,54 +86,55 @@ pub(crate) struct ServeArguments {
     #[arg(long, overrides_with = "insecure")]
     pub(super) secure: bool,
 
-    /// Serve clients on any port, such as programs without privileges
+    /// Accept clients on any port, including unprivileged programs
     #[arg(long, overrides_with = "secure")]
     pub(super) insecure: bool,
 
-    /// Where keys and tables are kept that must outlive a restart [default: /var/lib/curt as root, else ~/.local/state/curt]
+    /// Directory for keys and tables that must survive a restart [default: /var/lib/curt as root, else ~/.local/state/curt]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
 
-    /// Sign handles with a new key: all that clients hold become stale
+    /// Sign handles with a new key: all handles that clients hold become stale
     #[arg(long)]
     pub(super) new_key: bool,
 
-    /// Who makes the handles of files: the kernel, a table in the state directory, or the kernel where it can
+    /// Where file handles come from: the kernel, a table in the state directory, or the kernel where possible (auto)
     #[arg(long, value_enum, default_value_t = HandlesChoice::Auto)]
     pub(super) handles: HandlesChoice,
 
-    /// Keep files open between requests: for two seconds after the last one, and half a second if it was a WRITE
+    /// Keep files open between requests: for two seconds after the last READ, half a second after the last WRITE
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = FilecacheChoice::On)]
     pub(super) filecache: FilecacheChoice,
 
-    /// Do not register with rpcbind; clients must then be told the ports
+    /// Do not register with rpcbind; clients then need the port numbers as mount options
     #[arg(long)]
     pub(super) no_rpcbind: bool,
 
-    /// What becomes of a serving thread's system calls that serving never needs: they fail, they end the process, or nothing
+    /// Filter the system calls of serving threads: calls that serving never needs fail (on), end the process (kill), or are
+    /// allowed (off)
     #[arg(long, value_enum, default_value_t = SeccompChoice::On)]
     pub(super) seccomp: SeccompChoice,
 
-    /// Measure where the time of one request of N goes, for 'curt stat --server' and --metrics [default N: 16; without this: of 16 with
-    /// --metrics, else of none]
+    /// Measure the time that one request in N spends in each stage, for 'curt stat --server' and --metrics [default N: 16; without
+    /// this option: 16 with --metrics, otherwise none is measured]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) stages: Option<u32>,
 
-    /// Offer figures to Prometheus at a port of this machine (9049, 127.0.0.1:9049), at unix:/PATH, or, for others as well, at
-    /// public:ADDRESS:PORT. One request of 16 is measured for its histograms, unless --stages says otherwise
+    /// Serve Prometheus metrics on a local port (9049, 127.0.0.1:9049), on unix:/PATH, or, reachable from other machines, on
+    /// public:ADDRESS:PORT. One request in 16 is measured for the histograms, unless --stages says otherwise
     #[arg(long, value_name = "PLACE")]
     pub(super) metrics: Option<Place>,
 
-    /// Which events are kept in a file in memory that is still there after a crash, for 'curt trace report': none (off), trouble and
-    /// connections (rare), or what is done for each request, too (request, operation)
+    /// Which events to keep in a ring in memory that survives a crash, for 'curt trace report': none (off), trouble and
+    /// connections (rare), or also those of each request (request, operation)
     #[arg(long, value_name = "LEVEL", default_value_t = RingLevel::default())]
     pub(super) ring: RingLevel,
 
-    /// What to tell on standard error: error, warn, info, debug, trace, or a filter as RUST_LOG, which has precedence
+    /// What to log on standard error: error, warn, info, debug, trace, or a filter in the syntax of RUST_LOG, which takes precedence
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(super) log_level: String,
 
-    // Last, for the heading of these would be that of what follows, too.
+    // Last, because clap applies this group's heading to every option that follows.
     #[command(flatten)]
     pub(super) limits: LimitArguments,
 }
@@ -144,14 +145,14 @@ impl ServeArguments {
         self.secure || !self.insecure
     }
 
-    /// One request of how many is measured; 0: none.
+    /// One request in how many is measured; 0: none.
     pub(super) fn measured(&self) -> u32 {
         let for_figures = self.metrics.as_ref().map_or(0, |_| MEASURED_FOR_FIGURES);
         self.stages.unwrap_or(for_figures)
     }
 }
 
-/// Whose ids are not believed.
+/// Whose ids are mapped to the anonymous user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SquashChoice {
     Root,
@@ -159,7 +160,7 @@ pub(super) enum SquashChoice {
     All,
 }
 
-/// What the filter of system calls does.
+/// What the filter does with a system call that serving never needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SeccompChoice {
     On,
@@ -174,7 +175,7 @@ pub(super) enum FilecacheChoice {
     Off,
 }
 
-/// Who makes handles.
+/// Where handles come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum HandlesChoice {
     Auto,

@@ -1,4 +1,4 @@
-//! What clients may take of a server: the options, and what becomes of them.
+//! Limits on the resources that clients may use: their options, and how these become the server's limits.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use clap::Args;
 use curt_rpc::server::Limits;
 use curt_server::record_bounds;
 
-/// The options that bound what clients take. Each says its unit; what happens at a limit is told in the log once in ten seconds.
+/// The options that limit clients. Each states its unit; reaching a limit is logged, at most once in ten seconds.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Limits (a client is an IPv4 address, or the first 64 bits of an IPv6 address)"
 )]
 pub(super) struct LimitArguments {
-    /// How many threads serve at most; one client takes no more of them than are free for others
+    /// Maximum number of serving threads; one client never uses more of them than are free for others
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
 
-    /// How many connections there may be; a new one then takes the place of the one that was idle for longest
+    /// Maximum number of connections; beyond it a new one replaces the one that has been idle longest
     #[arg(long, alias = "connections", value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
 
-    /// The same for one client
+    /// The same, for one client
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections_per_client: u32,
 
-    /// How many calls of one connection are worked on at once; what comes beyond is not read yet
+    /// Maximum number of calls of one connection in progress at once; further ones stay unread
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     max_in_flight: u16,
 
-    /// MiB of replies that may wait for clients to take them; a connection that would exceed it is closed
+    /// Maximum MiB of replies waiting for clients to receive them; a connection that would exceed it is closed
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_unsent: u32,
 
-    /// The same for one client
+    /// The same, for one client
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     max_unsent_per_client: u32,
 
-    /// Seconds that a client may leave replies untaken before its connection is closed
+    /// Seconds that a client may leave replies unreceived before its connection is closed
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     unsent_timeout: u32,
 
-    /// MiB of calls of which only a part has come; a connection that would exceed it is closed
+    /// Maximum MiB of partly received calls; a connection that would exceed it is closed
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records: u32,
 
-    /// The same for one client
+    /// The same, for one client
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_half_records_per_client: u32,
 
@@ -52,13 +52,13 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     half_record_timeout: u32,
 
-    /// Seconds without a call after which a connection is closed; clients connect again by themselves
+    /// Seconds without a call after which a connection is closed; clients reconnect by themselves
     #[arg(long, value_name = "S", default_value_t = 360, value_parser = clap::value_parser!(u32).range(1..))]
     idle_timeout: u32,
 }
 
 impl LimitArguments {
-    /// As the server takes them.
+    /// As the RPC server takes them.
     pub(super) fn limits(&self) -> Limits {
         let threads = usize::from(self.threads);
         let seconds = |number: u32| Duration::from_secs(number.into());

@@ -1,7 +1,7 @@
-//! `curt top`: mounts or a server on a screen, with what passes in a second, what caches spare, and who causes requests.
+//! `curt top`: mounts or a server on a screen, with rates per second, what caches save, and who causes requests.
 //!
-//! `look` takes what daemons tell, `tables` makes rates of two looks, `app` is what keys change, `draw` the screen of both, `terminal` the terminal's
-//! state. Only `look` and `terminal` touch anything outside.
+//! `look` takes a sample from the daemons, `tables` computes rates from two samples, `app` holds the state that keys change, `draw` draws
+//! both, `terminal` owns the terminal's state. Only `look` and `terminal` have side effects.
 
 mod app;
 mod caches;
@@ -36,21 +36,21 @@ const TICK: Duration = Duration::from_millis(100);
 /// What `curt top` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q ends, Tab and 1 to 9 choose what is shown, s and S the column to sort by, r turns the order, m the mount, p pauses, ? helps.\n\
-                  Processes and paths are counted only while somebody looks, and for ten seconds after.\n\
-                  Nothing is coloured if NO_COLOR is set.\n\n\
+    after_help = "Keys: q quits, Tab and 1 to 9 choose the table, s and S the column to sort by, r reverses the order, m chooses the mount, p pauses, ? shows help.\n\
+                  Processes and paths are counted only while somebody watches, and for ten seconds afterwards.\n\
+                  Colours are off if NO_COLOR is set.\n\n\
                   Exit status: 0, or 1 if the mount or server is not found."
 )]
 pub(crate) struct TopArguments {
     /// The mount to show; without it, all mounts of this user
     mount: Option<PathBuf>,
-    /// Show a server instead, by its process id or its state directory; without one, the only server of this user
+    /// Show a server instead, given by its process id or its state directory; without either, this user's only server
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with = "mount")]
     server: Option<String>,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(short, long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
     interval: u32,
-    /// Look twice, print all tables and end
+    /// Take two samples, print all tables and exit
     #[arg(long)]
     once: bool,
     /// With --once: print JSON, an object with an array for each table

@@ -1,5 +1,5 @@
-//! `curt trace`: events of a running mount or server as they happen, recordings of them, what a crash left behind, and one
-//! request of a server as a call graph.
+//! `curt trace`: live events of a mount or server, recordings of them, what a crash left behind, and one request of a server as a
+//! call graph.
 
 mod graph;
 mod live;
@@ -21,17 +21,17 @@ use crate::serve::control::Which;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  \
-        curt trace /mnt                                       what programs on this mount ask, and what is sent\n  \
-        curt trace --events 'rpc_*' --filter 'rtt > 10000000' /mnt   what took longer than 10 ms\n  \
-        curt trace --server --filter 'error != 0 || status != 0'     what the only server of this machine refuses\n  \
-        curt trace --perfetto trace.json --seconds 5 /mnt     5 s to look at in ui.perfetto.dev\n  \
+        curt trace /mnt                                       what programs on this mount ask for, and what is sent\n  \
+        curt trace --events 'rpc_*' --filter 'rtt > 10000000' /mnt   requests that took longer than 10 ms\n  \
+        curt trace --server --filter 'error != 0 || status != 0'     what this user's only server refuses\n  \
+        curt trace --perfetto trace.json --seconds 5 /mnt     5 s, to view in ui.perfetto.dev\n  \
         curt trace --record last.events /mnt; curt trace report last.events\n  \
-        curt trace report                                     what processes left behind that were killed or failed, or in which a thread did\n  \
-        curt trace --graph WRITE                              the next WRITE that a server is sent, as a call graph\n\n\
-        A filter compares fields: == != < <= > >= and, for texts, =~ and !~ with * and ?; && || ! and parentheses join. A \
-        comparison with a field that an event has not is false. 'curt trace --list' tells the events and fields. \
-        Ctrl-C ends; how many events there were, and how many were lost, is said on standard error.\n\n\
-        Exit status: 0; 1 if the mount or server is not found, refuses, or a file cannot be read or written."
+        curt trace report                                     what killed, failed or panicked processes left behind\n  \
+        curt trace --graph WRITE                              the next WRITE at a server, as a call graph\n\n\
+        A filter compares fields with == != < <= > >= and, for text, =~ and !~ with * and ?; combine comparisons with && || ! and parentheses. A \
+        comparison with a field that an event does not have is false. 'curt trace --list' lists the events and their fields. \
+        Ctrl-C ends the trace; the numbers of events shown and lost are printed on standard error.\n\n\
+        Exit status: 0, or 1 if the mount or server is not found or refuses, or if a file cannot be read or written."
 )]
 pub(crate) struct TraceArguments {
     #[command(subcommand)]
@@ -39,7 +39,7 @@ pub(crate) struct TraceArguments {
     /// The mount [default: the only one]
     #[arg(value_name = "MOUNT", conflicts_with = "server")]
     mount: Option<PathBuf>,
-    /// Of a server instead: its process id or its state directory [default: the only one]
+    /// Trace a server instead, given by its process id or its state directory [default: the only one]
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "")]
     server: Option<String>,
     #[command(flatten)]
@@ -47,16 +47,16 @@ pub(crate) struct TraceArguments {
     /// Write the events to this file, for 'curt trace report'
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "perfetto"])]
     record: Option<PathBuf>,
-    /// End after so many seconds
+    /// Stop after N seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Tell what events there are, and end
+    /// List all events, and exit
     #[arg(long, conflicts_with_all = ["mount", "server", "record", "seconds", "graph", "filter", "json", "perfetto", "count"])]
     list: bool,
-    /// With --list: as docs/events.md has it
+    /// With --list: in the form of docs/events.md
     #[arg(long, requires = "list")]
     markdown: bool,
-    /// Show the next request of this procedure (such as WRITE) of a server as a call graph; waits some seconds for it
+    /// Show a server's next request of this procedure (such as WRITE) as a call graph; waits some seconds for it
     #[arg(long, value_name = "PROCEDURE", conflicts_with_all = ["mount", "record", "perfetto", "seconds", "count", "filter", "events"])]
     graph: Option<String>,
 }
@@ -64,28 +64,28 @@ pub(crate) struct TraceArguments {
 /// Which events are shown, and how.
 #[derive(Debug, clap::Args)]
 struct Chosen {
-    /// Events whose names fit one of these patterns, which commas part
+    /// Only events whose names match one of these comma-separated patterns
     #[arg(long, value_name = "PATTERNS", default_value = "*")]
     events: String,
-    /// Only those of them for which this holds
+    /// Only events for which this expression is true
     #[arg(long, value_name = "EXPRESSION", value_parser = Filter::parse)]
     filter: Option<Filter>,
-    /// Print each event as an object of JSON in a line of its own
+    /// Print each event as a JSON object on a line of its own
     #[arg(long, conflicts_with = "perfetto")]
     json: bool,
-    /// Write a trace to this file that ui.perfetto.dev and chrome://tracing show
+    /// Write a trace file for ui.perfetto.dev and chrome://tracing
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// End after so many events
+    /// Stop after N events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show a recording, or what a process left behind that was killed or failed; without a FILE, which of the latter there are
+    /// Show a recording, or what a killed or failed process left behind; without FILE, list what was left behind
     Report {
-        /// What --record wrote, or a ring
+        /// A file written by --record, or a ring
         file: Option<PathBuf>,
         #[command(flatten)]
         chosen: Chosen,
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read what was printed has seen enough.
+        // The reader of our output closed it, as `head` does: not an error.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("curt trace: {}", errors::line(&error));

@@ -25,7 +25,7 @@ use super::world::{Mounted, World, cache_directory};
 /// What `curt bench fill` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each run is a mount of its own behind the relay. JSON: {\"machine\",\"options\",\"cases\":[{\"case\",\"off\":{\"requests\",\"received\",\"seconds\",\"calls\"},\"auto\":{same},\
+    after_help = "Each run is a mount of its own, through the relay. JSON: {\"machine\",\"options\",\"cases\":[{\"case\",\"off\":{\"requests\",\"received\",\"seconds\",\"calls\"},\"auto\":{same},\
                   \"requests_ratio\",\"received_ratio\",\"holds\"}],\"views\":[{\"delay_ms\",\"off\":[seconds],\"auto\":[seconds],\"requests\":{\"off\",\"auto\"},\"faster\":{\"median\",\"low\",\"high\"},\"holds\"}]}\n\
                   Exit status: 0 if every bound holds (at most 2 % more requests and 10 % more bytes, one request more in the huge directory; views never 5 % slower), 1 if not."
 )]
@@ -36,7 +36,7 @@ pub(crate) struct FillArguments {
     /// Mount options of all runs besides dirfill
     #[arg(long, value_name = "OPTIONS", default_value = "noaccesscheck,sloppycto=3")]
     options: String,
-    /// Directories of which one name each is wanted
+    /// Directories from which one name each is wanted
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     directories: u32,
     /// Names in each
@@ -51,13 +51,13 @@ pub(crate) struct FillArguments {
     /// Where these trees are kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
-    /// Leave out what is counted
+    /// Leave out the cases, whose requests are counted
     #[arg(long)]
     no_cases: bool,
     /// Milliseconds that the relay adds to a round trip while page's first view is timed
     #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,1,10")]
     delays: Vec<f64>,
-    /// Views timed of each kind and delay, in turns; 0 leaves them out
+    /// Timed views of each kind and delay, in turns; 0 leaves them out
     #[arg(long, value_name = "N", default_value_t = 6)]
     rounds: usize,
     /// Where the tree of page is kept [default: in ~/.cache/curt]

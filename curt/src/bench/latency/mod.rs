@@ -54,25 +54,25 @@ pub(crate) struct LatencyArguments {
     /// Rounds, each of everything that is compared
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Another NFSv3 server: NAME=HOST:PORT/PATH, and pid=N if it runs here; files are made below PATH. May be given more than once
+    /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are made below PATH. May be repeated
     #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
     peer: Vec<Peer>,
-    /// Measure system calls on a mount of our server, too (as root)
+    /// Also measure system calls on a mount of our server (as root)
     #[arg(long)]
     mount: bool,
     /// Where our servers keep the files; default: a temporary directory in memory
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// As which user to ask; default: 1000 where root runs this, else who runs this
+    /// The user to send requests as; default: 1000 if run by root, otherwise the user who runs this
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
-    /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be given more than once. CREATE brings REMOVE, and REMOVE CREATE
+    /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be repeated. CREATE and REMOVE come together
     #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
     only: Vec<Operation>,
-    /// Measure only so many connections with so many operations at once on each: 1x1, 1x16, 1x64 or 16x16, and no sizes; may be given more than once
+    /// Measure only this shape: the number of connections and of operations at once on each (1x1, 1x16, 1x64 or 16x16), and no sizes; may be repeated
     #[arg(long, value_name = "CONNECTIONSxOPERATIONS", conflicts_with = "slow")]
     shape: Vec<Shape>,
-    /// Measure only with client and servers placed so, and no sizes
+    /// Measure only with this placement of client and servers, and no sizes
     #[arg(long, conflicts_with = "slow")]
     placement: Option<Placement>,
     /// Leave out the table of sizes
@@ -84,10 +84,10 @@ pub(crate) struct LatencyArguments {
     /// Measure instead how much a slow operation on one export delays a quick one on another (as root)
     #[arg(long, conflicts_with_all = ["peer", "mount", "directory", "svg"])]
     slow: bool,
-    /// Few operations in few shapes: shows that it works, and not how fast anything is
+    /// Few operations in few shapes: shows that it works, not how fast anything is
     #[arg(long)]
     quick: bool,
-    /// Write the picture there
+    /// Write the chart to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON

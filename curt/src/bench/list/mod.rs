@@ -36,8 +36,8 @@ const NFS_PORT: u16 = 2049;
 /// What `curt bench list` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each pass is `ls -f` on a mount of its own with acdirmin=1,acdirmax=2, behind a relay that counts. 'changing': a second client makes a file a second.\n\
-                        'expired': how often nothing came for more than 2 s that brings the directory's attributes.\n\
+    after_help = "Each pass is `ls -f` on a mount of its own with acdirmin=1,acdirmax=2, through a relay that counts requests. 'changing': a second client makes one file per second.\n\
+                        'expired': how often more than 2 s passed without a reply that carries the directory's attributes.\n\
                         JSON: {\"count\",\"vers\",\"server\",\"pass_seconds\",\"idle\":{\"readdir\",\"cookie_zero\",\"seconds\",\"created\",\"expired\",\"missing\",\"doubled\"},\"changing\":{same},\n\
                         \"restart\":{same,\"gave_up\"},\"full_speed\":{\"idle\":{same},\"changing\":{same}},\"tools\":{\"ls -l\":{\"rpc\",\"seconds\"},\"find\":{same},\"rm -r\":{same}}}\n\
                         Exit status: 0 if every name was listed once in every pass, 1 if not."
@@ -55,13 +55,13 @@ pub(crate) struct ListArguments {
     /// Make the directory on that server first
     #[arg(long, requires = "server")]
     make_tree: bool,
-    /// Where the directory for the own server is kept [default: in ~/.cache/curt]
+    /// Where the started server's directory is kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     tree: Option<PathBuf>,
     /// Mount options of all passes besides acdirmin=1,acdirmax=2 [default: none]
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
-    /// How long a pass with held replies takes at least
+    /// Minimum duration of a pass with held replies
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     pass_seconds: f64,
     /// Leave out readdir=restart
