@@ -27,11 +27,11 @@ pub(crate) enum Build {
     Plain,
 }
 
-/// Runs one target, or all of them, for `seconds` each. What is found anew stays out of the repository, in `fuzz/target/corpus`.
+/// Runs one target, or all of them, for `seconds` each; without a seed each run tries something else. What is found anew stays out of the repository, in `fuzz/target/corpus`.
 ///
 /// # Errors
 /// There is no such target, a tool cannot be installed, or a target found an input that breaks its law (it is named).
-pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build) -> Result<()> {
+pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build, seed: Option<u64>) -> Result<()> {
     let fuzz = root().join("fuzz");
     let known = targets(&fuzz)?;
     let wanted: Vec<&str> = match target {
@@ -45,6 +45,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build) -> Result<()
         Build::Plain => "--sanitizer=none",
     };
     cargo_fuzz(&["build", sanitizer], "building the targets")?;
+    let seed = libfuzzer_seed(seed);
     for name in wanted {
         let start = Instant::now();
         let found = fuzz.join("target/corpus").join(name);
@@ -55,6 +56,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build) -> Result<()
             format!("-max_len={INPUT_MAX}"),
             format!("-rss_limit_mb={MEMORY_MAX}"),
             format!("-timeout={INPUT_SECONDS}"),
+            format!("-seed={seed}"),
         ];
         let directories = [&found, &kept].map(|path| path.display().to_string());
         let mut arguments = vec!["run", sanitizer, name];
@@ -70,6 +72,11 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build) -> Result<()
         println!("{name}: {done} ({:.0} s)", start.elapsed().as_secs_f64());
     }
     Ok(())
+}
+
+/// The same in the bits that libFuzzer has for it, to which 0 is none.
+fn libfuzzer_seed(seed: Option<u64>) -> u64 {
+    seed.map_or(0, |seed| seed % u64::from(u32::MAX) + 1)
 }
 
 /// The targets: a file each.
@@ -148,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_unknown_target_is_refused_by_name() {
-        let error = run(Some("nonsense"), 1, Build::Plain).expect_err("no such target");
+        let error = run(Some("nonsense"), 1, Build::Plain, None).expect_err("no such target");
         assert!(error.to_string().contains("nonsense"));
     }
 }

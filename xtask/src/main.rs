@@ -29,6 +29,9 @@ enum Chore {
         /// Run only whole-program tests whose name contains this, and nothing else
         #[arg(long, conflicts_with = "quick")]
         only: Option<String>,
+        /// What all choices at random follow from: a number, or "random" for another each time; the same in each run without it
+        #[arg(long)]
+        seed: Option<test::Seed>,
     },
     /// Check what the house style asks of files, names and documents
     Tidy,
@@ -82,10 +85,12 @@ enum Comparison {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
-        Chore::Test { quick, only } => test::run(&test::Scope::new(quick, only)),
+        Chore::Test { quick, only, seed } => {
+            test::run(&test::Scope::new(quick, only), seed.unwrap_or(test::Seed::Usual))
+        }
         Chore::Tidy => tidy::run(&root()),
         Chore::Fuzz { target, seconds } => {
-            fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized).map(|()| true)
+            fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized, None).map(|()| true)
         }
         Chore::Packages => packages::install().map(|()| true),
         Chore::Compare {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::cargo::{self, Sum};
+use super::seed;
 use crate::root;
 
 /// A program of tests.
@@ -82,12 +83,14 @@ impl Binary {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
+        let (variable, seed) = seed::variable();
         let mut command = Command::new(&self.path);
         command
             .args(arguments)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)
             .env("CURT_PROGRAMS", root().join("target/release"))
+            .env(variable, seed)
             .stdin(Stdio::null());
         command
     }
@@ -114,12 +117,13 @@ impl Binary {
             }
         }
         let well = child.wait()?.success();
-        let mut sum = heard.unwrap_or_default();
         // What has no tests of its own kind is one check; a process that died tells of no failure.
-        match (well, heard) {
-            (true, None) => sum.passed = 1,
-            (false, _) if sum.failed == 0 => sum.failed = 1,
-            (true | false, _) => {}
+        let mut sum = match (well, heard) {
+            (true, None) => Sum::success(),
+            (true | false, heard) => heard.unwrap_or_default(),
+        };
+        if !well {
+            sum.failed = sum.failed.max(1);
         }
         Ok(Outcome {
             sum,

@@ -5,41 +5,60 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::failures::Failure;
+use super::seed;
 use crate::root;
 
-/// How many passed and failed, of tests or of checks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How many passed and failed, of tests or of checks, and what is known of those that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) passed: u64,
     pub(super) failed: u64,
+    pub(super) failures: Vec<Failure>,
 }
 
 impl Sum {
     /// One check that went well.
-    pub(super) const fn success() -> Self {
-        Self { passed: 1, failed: 0 }
+    pub(super) fn success() -> Self {
+        Self {
+            passed: 1,
+            ..Self::default()
+        }
     }
 
-    /// One that did not.
-    pub(super) const fn failure() -> Self {
-        Self { passed: 0, failed: 1 }
+    /// One that did not, and why.
+    pub(super) fn failure(failure: Failure) -> Self {
+        Self {
+            failed: 1,
+            failures: vec![failure],
+            ..Self::default()
+        }
     }
 
-    pub(super) const fn and(self, other: Self) -> Self {
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.failures.extend(other.failures);
         Self {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
+            ..self
         }
     }
 }
 
 /// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs no tests counts as one check.
 pub(super) fn cargo(arguments: &[&str]) -> Result<Sum> {
-    run(arguments, |line| {
+    let mut said = String::new();
+    let mut sum = run(arguments, |line| {
         if !is_usual(line) {
             println!("{line}");
+            said.push_str(line);
+            said.push('\n');
         }
-    })
+    })?;
+    if sum.failed > 0 {
+        sum.failures = Failure::all(&format!("cargo {}", arguments.join(" ")), &said);
+    }
+    Ok(sum)
 }
 
 /// Tests that went well are many, and the sums tell of them.
@@ -63,7 +82,10 @@ pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum>
         .current_dir(root())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    command.env("CURT_PROGRAMS", root().join("target/release"));
+    let (variable, seed) = seed::variable();
+    command
+        .env("CURT_PROGRAMS", root().join("target/release"))
+        .env(variable, seed);
     let mut child = command.spawn().context("cargo cannot be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut sum = Sum::default();
@@ -95,6 +117,7 @@ pub(super) fn results(line: &str) -> Option<Sum> {
     Some(Sum {
         passed: count(" passed")?,
         failed: count(" failed")?,
+        failures: Vec::new(),
     })
 }
 
@@ -123,7 +146,8 @@ mod tests {
             results(line),
             Some(Sum {
                 passed: 12,
-                failed: 3
+                failed: 3,
+                failures: vec![],
             })
         );
         assert_eq!(results("test a::b ... ok"), None);

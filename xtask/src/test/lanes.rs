@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::binaries::{Binary, Outcome};
 use super::cargo::Sum;
+use super::failures::Failure;
 
 /// How many programs of unit tests run at a time: many of them keep one processor busy.
 const UNITS: usize = 2;
@@ -151,8 +152,11 @@ fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<Sum> {
             let Some(job) = next else {
                 return Ok(sum);
             };
-            let outcome = job.run()?;
+            let mut outcome = job.run()?;
             tell(&job.name(), &outcome);
+            if outcome.sum.failed > 0 {
+                outcome.sum.failures = Failure::all(&job.name(), &outcome.said);
+            }
             sum = sum.and(outcome.sum);
         }
     };
@@ -209,8 +213,7 @@ exit 101
             Binary::at(&program, WHOLE_PROGRAMS),
         ];
         let sum = units(&programs).expect("it runs");
-        let expected = Sum { passed: 3, failed: 2 };
-        assert_eq!(sum, expected);
+        assert_eq!((sum.passed, sum.failed, sum.failures.len()), (3, 2, 1));
         let runs = std::fs::read_to_string(program.with_extension("runs")).expect("its note");
         assert_eq!(runs, "run\n", "the one that is not of whole programs, once");
     }

@@ -2,12 +2,16 @@
 
 mod binaries;
 mod cargo;
+mod failures;
 mod lanes;
+mod seed;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use cargo::{Sum, cargo};
+use failures::Failure;
+pub(crate) use seed::Seed;
 
 use crate::{fuzz, packages, root, tidy};
 
@@ -42,13 +46,14 @@ struct Part {
 ///
 /// # Errors
 /// cargo cannot be started.
-pub(crate) fn run(scope: &Scope) -> Result<bool> {
+pub(crate) fn run(scope: &Scope, seed: Seed) -> Result<bool> {
+    seed.choose()?;
     let mut parts = Vec::new();
     // Only whole programs need them: a clean machine fetches them while it builds.
     let packages = (*scope != Scope::WithoutWholePrograms).then(|| std::thread::spawn(packages::install));
     if !matches!(scope, Scope::WholePrograms(_)) {
         part(&mut parts, "format", || cargo(&["fmt", "--all", "--check"]));
-        part(&mut parts, "tidy", || checked(tidy::run(&root())));
+        part(&mut parts, "tidy", || checked("tidy", tidy::run(&root())));
         if *scope == Scope::WithoutWholePrograms {
             part(&mut parts, "clippy", clippy);
         }
@@ -68,7 +73,7 @@ pub(crate) fn run(scope: &Scope) -> Result<bool> {
     if let Some(packages) = packages {
         part(&mut parts, "packages", || {
             let installed = packages.join().map_err(|_| anyhow::anyhow!("it panicked"))?;
-            checked(installed.map(|()| true))
+            checked("packages", installed.map(|()| true))
         });
     }
     match scope {
@@ -121,12 +126,13 @@ fn aside() -> Result<Sum> {
     let start = Instant::now();
     // Of this thread and of the processes that it starts.
     rustix::process::nice(LEAST)?;
-    let fuzzed = checked(fuzz::run(None, FUZZ_SECONDS, fuzz::Build::Plain).map(|()| true));
+    let fuzzed = fuzz::run(None, FUZZ_SECONDS, fuzz::Build::Plain, Some(seed::chosen()));
     println!("fuzzing took {:.1} s aside", start.elapsed().as_secs_f64());
     // The tests are built by now: cargo builds one thing at a time.
-    let done = clippy().and_then(|looked| Ok(looked.and(fuzzed?)));
+    let looked = clippy()?;
+    let done = checked("fuzzing", fuzzed.map(|()| true)).unwrap_or_else(|error| failed("fuzzing", &error));
     println!("both took {:.1} s aside", start.elapsed().as_secs_f64());
-    done
+    Ok(looked.and(done))
 }
 
 /// Unit tests and examples. What is there is tested although something else failed: one run says everything.
@@ -154,10 +160,7 @@ fn release_build() -> Result<Sum> {
 fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result<Sum>) {
     println!("== {name}");
     let start = Instant::now();
-    let sum = work().unwrap_or_else(|error| {
-        println!("{error:#}");
-        Sum::failure()
-    });
+    let sum = work().unwrap_or_else(|error| failed(name, &error));
     let took = start.elapsed();
     println!(
         "== {name}: {:.1} s, {}",
@@ -180,17 +183,31 @@ fn report(parts: &[Part]) -> bool {
             sum.passed,
             sum.failed
         );
-        all = all.and(*sum);
+        all = all.and(sum.clone());
     }
     println!(
         "{:<16} {:>8.1}\n",
         "all",
         parts.iter().map(|part| part.took).sum::<Duration>().as_secs_f64()
     );
+    for failure in &all.failures {
+        println!("{failure}\n");
+    }
+    if all.failed > 0 {
+        println!("all choices at random followed from seed {}", seed::chosen());
+    }
     println!("{} passed, {} failed", all.passed, all.failed);
     all.failed == 0
 }
 
-fn checked(well: Result<bool>) -> Result<Sum> {
-    Ok(if well? { Sum::success() } else { Sum::failure() })
+fn checked(name: &str, well: Result<bool>) -> Result<Sum> {
+    let failure = || Sum::failure(Failure::of(name, "told where it ran"));
+    Ok(if well? { Sum::success() } else { failure() })
+}
+
+/// What could not be done at all; it is told.
+fn failed(name: &str, error: &anyhow::Error) -> Sum {
+    let said = format!("{error:#}");
+    println!("{said}");
+    Sum::failure(Failure::of(name, &said))
 }

@@ -1,0 +1,126 @@
+//! What failed and why, short enough to stand at the end of everything that a run prints.
+
+/// Of each failure so many lines are told, and of each line so many characters.
+const LINES: usize = 10;
+const CHARACTERS: usize = 300;
+
+/// A test, or another check, that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    name: String,
+    reason: Vec<String>,
+}
+
+impl Failure {
+    /// What a check said when it failed.
+    pub(super) fn of(name: &str, said: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            reason: reason(said),
+        }
+    }
+
+    /// Of each test of which what a program printed says that it failed; of the program itself, if it says so of none.
+    pub(super) fn all(program: &str, said: &str) -> Vec<Self> {
+        let mut tests: Vec<(&str, String)> = Vec::new();
+        let mut is_within = false;
+        for line in said.lines() {
+            if let Some(test) = test_of(line) {
+                tests.push((test, String::new()));
+                is_within = true;
+            } else if line == "failures:" {
+                is_within = false;
+            } else if let (true, Some((_, text))) = (is_within, tests.last_mut()) {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        if tests.is_empty() {
+            return vec![Self::of(program, said)];
+        }
+        let failure = |(test, text): &(&str, String)| Self::of(&format!("{program}: {test}"), text);
+        tests.iter().map(failure).collect()
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "FAILED {}", self.name)?;
+        self.reason
+            .iter()
+            .try_for_each(|line| write!(formatter, "\n    {line}"))
+    }
+}
+
+/// The test whose output follows a line.
+fn test_of(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
+/// What is worth telling: from the panic or error on, or the last lines.
+fn reason(said: &str) -> Vec<String> {
+    let is_worth = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: ");
+    let lines: Vec<&str> = said.lines().filter(is_worth).collect();
+    let is_begin = |line: &&str| line.contains("panicked at ") || line.starts_with("Error: ");
+    let last = lines.len().saturating_sub(LINES);
+    let begin = lines.iter().position(is_begin).unwrap_or(last);
+    let told = lines[begin..].iter().take(LINES);
+    told.map(|line| line.chars().take(CHARACTERS).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "test a ... FAILED
+
+failures:
+
+---- a stdout ----
+what it printed
+thread 'a' (7) panicked at x.rs:1:2:
+assertion failed
+  left: 1
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+
+---- b::c stdout ----
+Error: not within 60 s
+
+Caused by:
+    nothing
+
+failures:
+    a
+    b::c
+";
+
+    #[test]
+    fn each_test_is_told_with_its_panic_or_error() {
+        let told: Vec<_> = Failure::all("client data", SAID)
+            .iter()
+            .map(Failure::to_string)
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "FAILED client data: a\n    thread 'a' (7) panicked at x.rs:1:2:\n    assertion failed\n      left: 1",
+                "FAILED client data: b::c\n    Error: not within 60 s\n    Caused by:\n        nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_program_that_died_is_told_with_its_last_lines_and_long_ones_are_cut() {
+        let said = (0..30).map(|number| format!("{number} {}\n", "é".repeat(400)));
+        let failures = Failure::all("x", &said.collect::<String>());
+        assert_eq!(failures.len(), 1);
+        assert_eq!(failures[0].reason.len(), LINES);
+        assert!(failures[0].reason[0].starts_with("20 é"));
+        assert!(
+            failures[0]
+                .reason
+                .iter()
+                .all(|line| line.chars().count() == CHARACTERS)
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! The seed that all random choices of one run follow from: what passes here passes elsewhere, and what fails can be had again.
+
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// What whoever asks for no other gets.
+const USUAL: u64 = 20_817;
+
+/// What the seed of this run is, once somebody has said so.
+static CHOSEN: OnceLock<u64> = OnceLock::new();
+
+/// A seed that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seed {
+    Usual,
+    Number(u64),
+    /// Another each time.
+    Random,
+}
+
+impl FromStr for Seed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "random" => Ok(Self::Random),
+            _ => text
+                .parse()
+                .map(Self::Number)
+                .map_err(|_| "neither a number nor \"random\"".to_owned()),
+        }
+    }
+}
+
+impl Seed {
+    /// Has everything that runs from now on use it; it is said, so that it can be asked for.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(super) fn choose(self) -> Result<()> {
+        let number = match self {
+            Self::Usual => USUAL,
+            Self::Number(number) => number,
+            Self::Random => {
+                let mut bytes = [0; 4];
+                getrandom(&mut bytes, GetRandomFlags::empty()).context("random numbers")?;
+                u32::from_le_bytes(bytes).into()
+            }
+        };
+        println!("== seed {}", CHOSEN.get_or_init(|| number));
+        Ok(())
+    }
+}
+
+/// The seed of this run.
+pub(crate) fn chosen() -> u64 {
+    CHOSEN.get().copied().unwrap_or(USUAL)
+}
+
+/// The variable of proptest that holds it, and its value.
+pub(super) fn variable() -> (&'static str, String) {
+    ("PROPTEST_RNG_SEED", chosen().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_number_or_random() {
+        assert_eq!("17".parse(), Ok(Seed::Number(17)));
+        assert_eq!("random".parse(), Ok(Seed::Random));
+        for wrong in ["", "-1", "usual", "99999999999999999999"] {
+            assert!(wrong.parse::<Seed>().is_err(), "{wrong}");
+        }
+    }
+}
