@@ -16,6 +16,7 @@ mod parking;
 mod piece;
 mod pressing;
 mod receiving;
+mod sending;
 mod serve;
 
 use std::{

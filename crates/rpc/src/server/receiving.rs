@@ -17,10 +17,11 @@ use rustix::{
 };
 
 use super::{
-    connection::{Connection, Sent},
+    connection::Connection,
     crew::Pressure,
     pace::Pace,
     parking::IDLE_MAX,
+    sending::Sent,
     serve::{Hall, Job},
 };
 use crate::inbox::Inbox;

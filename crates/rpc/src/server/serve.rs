@@ -16,7 +16,7 @@ use curt_trace::stages::{self, StageTimes};
 
 use super::{
     CallFailure, Context, Limits, Service,
-    connection::{Connection, Reading, Sent},
+    connection::{Connection, Reading},
     context::Turn,
     crew::{Crew, Pressure, Work},
     limits::Limit,
@@ -24,6 +24,7 @@ use super::{
     parking::Parking,
     piece::FilePiece,
     receiving::{Patience, Received, receive_more},
+    sending::Sent,
 };
 use crate::{
     inbox::{Inbox, Whole},

@@ -1,0 +1,242 @@
+//! Sending over a connection: what the socket takes goes out at once, what it does not waits for the client.
+//!
+//! Owns what is kept of replies, and its bounds. Invariant: replies are whole records in the order in which they were sent, however many
+//! threads send and whoever sends what was left.
+
+use std::{os::fd::OwnedFd, sync::atomic::Ordering, time::Instant};
+
+use parking_lot::MutexGuard;
+use rustix::{io::Errno, net::SendFlags};
+
+use super::{
+    connection::Connection,
+    limits::{Limit, Limits, UNSENT_PROGRESS_MIN},
+    piece::{FilePiece, Pushed},
+};
+
+/// Bytes that the socket did not take.
+#[derive(Default)]
+pub(super) struct Backlog {
+    pub(super) bytes: Vec<u8>,
+    pub(super) sent: usize,
+    pub(super) closed: bool,
+    /// Since when bytes wait, or since when the last [`UNSENT_PROGRESS_MIN`] of them were taken.
+    pub(super) since: Option<Instant>,
+    /// How many were taken since then.
+    taken: usize,
+}
+
+/// What became of bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// The socket took all.
+    All,
+    /// Some wait in the backlog.
+    Waits,
+    /// The connection is gone.
+    Closed,
+}
+
+impl Connection {
+    /// Sends whole records, or keeps what the socket does not take, within `limits`.
+    pub(super) fn send(&self, parts: [&[u8]; 2], limits: &Limits) -> Sent {
+        let output = self.output.lock();
+        if output.closed {
+            return Sent::Closed;
+        }
+        let mut skip = 0;
+        let total = parts[0].len() + parts[1].len();
+        if output.bytes.is_empty() {
+            match push(&self.socket, parts, SendFlags::empty()) {
+                Ok(sent) if sent == total => return Sent::All,
+                Ok(sent) => skip = sent,
+                Err(errno) => {
+                    drop(output);
+                    self.close(&errno.to_string());
+                    return Sent::Closed;
+                }
+            }
+        }
+        self.keep(output, total - skip, limits, |bytes| {
+            for part in parts {
+                let skipped = skip.min(part.len());
+                bytes.extend_from_slice(&part[skipped..]);
+                skip -= skipped;
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`Connection::send`] for records of which the last has a piece of a file before its last bytes, `after`. Someone who
+    /// is `patient` waits for the client to take the piece, for as long as the socket's own timeout says.
+    pub(super) fn send_with_file(
+        &self,
+        before: [&[u8]; 2],
+        piece: &FilePiece,
+        after: &[u8],
+        patient: bool,
+        limits: &Limits,
+    ) -> Sent {
+        let output = self.output.lock();
+        if output.closed {
+            return Sent::Closed;
+        }
+        let head = before[0].len() + before[1].len();
+        let total = head + piece.length() + after.len();
+        let pushed = if output.bytes.is_empty() {
+            self.push_with_file(before, piece, after, patient)
+        } else {
+            Ok(0)
+        };
+        let sent = match pushed {
+            Ok(sent) if sent == total => return Sent::All,
+            Ok(sent) => sent,
+            Err(errno) => {
+                drop(output);
+                self.close(&errno.to_string());
+                return Sent::Closed;
+            }
+        };
+        self.keep(output, total - sent, limits, |bytes| {
+            let mut skip = sent;
+            for part in before {
+                let skipped = skip.min(part.len());
+                bytes.extend_from_slice(&part[skipped..]);
+                skip -= skipped;
+            }
+            let skipped = skip.min(piece.length());
+            piece.read_rest(skipped, bytes)?;
+            bytes.extend_from_slice(&after[skip - skipped..]);
+            Ok(())
+        })
+    }
+
+    /// Sends what the socket takes; how much that was.
+    fn push_with_file(
+        &self,
+        before: [&[u8]; 2],
+        piece: &FilePiece,
+        after: &[u8],
+        patient: bool,
+    ) -> Result<usize, Errno> {
+        let head = before[0].len() + before[1].len();
+        let mut sent = push(&self.socket, before, SendFlags::MORE)?;
+        if sent < head || !patient {
+            return Ok(sent);
+        }
+        match piece.push(&self.socket) {
+            Pushed::Some(count) => sent += count,
+            Pushed::Lost(errno) => return Err(errno),
+        }
+        if sent == head + piece.length() && !after.is_empty() {
+            sent += push(&self.socket, [after, &[]], SendFlags::empty())?;
+        }
+        Ok(sent)
+    }
+
+    /// Keeps `count` bytes, which `append` gives, until the client takes them.
+    fn keep(
+        &self,
+        mut output: MutexGuard<'_, Backlog>,
+        count: usize,
+        limits: &Limits,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<(), Errno>,
+    ) -> Sent {
+        let all = self.everybody.unsent.fetch_add(count, Ordering::Relaxed) + count;
+        let own = self.seat.client.unsent.fetch_add(count, Ordering::Relaxed) + count;
+        let met = if own > limits.unsent_per_client {
+            Some(Limit::UnsentPerClient)
+        } else if all > limits.unsent {
+            Some(Limit::Unsent)
+        } else {
+            None
+        };
+        let before = output.bytes.len();
+        let appended = met.map_or_else(|| append(&mut output.bytes), |_| Ok(()));
+        if met.is_none() && appended.is_ok() {
+            debug_assert_eq!(output.bytes.len() - before, count);
+            output.since.get_or_insert_with(Instant::now);
+            self.unsent
+                .store(output.bytes.len() - output.sent, Ordering::Relaxed);
+            return Sent::Waits;
+        }
+        output.bytes.truncate(before);
+        self.forget_unsent(count);
+        drop(output);
+        if let Some(limit) = met {
+            self.close_for(limit, "it does not take its replies");
+        }
+        if let Err(errno) = appended {
+            self.complain(&format!(
+                "a file cannot be read in the middle of a reply: {errno}; closing the connection"
+            ));
+            self.close("a file cannot be read");
+        }
+        Sent::Closed
+    }
+
+    /// Sends of the backlog what the socket takes.
+    pub(super) fn drain(&self) -> Sent {
+        let mut output = self.output.lock();
+        if output.closed {
+            return Sent::Closed;
+        }
+        match push(
+            &self.socket,
+            [&output.bytes[output.sent..], &[]],
+            SendFlags::empty(),
+        ) {
+            Ok(sent) => {
+                output.sent += sent;
+                output.taken += sent;
+                self.forget_unsent(sent);
+                self.unsent.fetch_sub(sent, Ordering::Relaxed);
+                if output.sent < output.bytes.len() {
+                    if output.taken >= UNSENT_PROGRESS_MIN {
+                        output.since = Some(Instant::now());
+                        output.taken = 0;
+                    }
+                    return Sent::Waits;
+                }
+                // The memory is given back: a backlog is the exception.
+                *output = Backlog::default();
+                Sent::All
+            }
+            Err(errno) => {
+                drop(output);
+                self.close(&errno.to_string());
+                Sent::Closed
+            }
+        }
+    }
+
+    /// Since when replies wait for the client without enough of them being taken. Waits for nobody: who sends a piece of a file
+    /// may do so for as long as the client takes for it, and what is left of that is seen next time.
+    pub(super) fn unsent_since(&self) -> Option<Instant> {
+        self.output.try_lock()?.since
+    }
+}
+
+/// Writes what the socket takes without waiting; how much that was.
+fn push(socket: &OwnedFd, [first, second]: [&[u8]; 2], more: SendFlags) -> Result<usize, Errno> {
+    let total = first.len() + second.len();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;
+    let mut done = 0;
+    while done < total {
+        let sent = if done >= first.len() {
+            rustix::net::send(socket, &second[done - first.len()..], flags)
+        } else if second.is_empty() {
+            rustix::net::send(socket, &first[done..], flags)
+        } else {
+            let parts = [&first[done..], second].map(std::io::IoSlice::new);
+            rustix::net::sendmsg(socket, &parts, &mut Default::default(), flags)
+        };
+        match sent {
+            Ok(sent) => done += sent,
+            Err(Errno::AGAIN) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
