@@ -188,4 +188,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id);
     }
+
+    /// This client changed an object in a way that nobody waited for: whoever keeps its attributes has to ask for them again.
+    fn attributes_changed(&self, id: InodeId);
 }

@@ -91,6 +91,10 @@ impl Observer for TakesBack {
         self.observer.names_changed(id);
         self.promises.take_back();
     }
+
+    fn attributes_changed(&self, id: InodeId) {
+        self.observer.attributes_changed(id);
+    }
 }
 
 /// Which object of a directory is asked for again and again, and no other.

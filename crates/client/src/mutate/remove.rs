@@ -245,6 +245,7 @@ impl Client {
     pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
         let identity = Arc::clone(&silly.identity);
         let asked = Asked::new(identity, Interrupt::never(), self.core.now());
+        let has_other_names = inode.attributes().is_some_and(|attributes| attributes.links > 1);
         let _going = self.silly_places.begin_removal(silly.directory.id());
         let answer = self.remove_at_server(&asked, &silly.directory, &silly.name);
         self.silly_places.gone(silly.directory.id());
@@ -254,15 +255,23 @@ impl Client {
             error: told(&answer)
         });
         let name = silly.name.escape_ascii();
+        let is_removed = matches!(answer, Ok((Ok(()) | Err(Status::Noent), _)));
         match answer {
-            Ok((Ok(()) | Err(Status::Noent), _)) => {
-                self.count(ClientCounter::SillyRemove);
-                self.note_removed(&asked, inode);
-            }
+            Ok((Ok(()) | Err(Status::Noent), _)) => self.note_removed(&asked, inode),
             Ok((Err(status), _)) => {
                 tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
             }
             Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
+        }
+        // A kernel knows what unlink(2) and close(2) change, but this came after both.
+        if let Some(observer) = &self.core.observer {
+            observer.attributes_changed(silly.directory.id());
+            if has_other_names {
+                observer.attributes_changed(inode.id());
+            }
+        }
+        if is_removed {
+            self.count(ClientCounter::SillyRemove);
         }
     }
 

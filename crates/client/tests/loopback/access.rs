@@ -218,17 +218,17 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
         (0o700, false),
         (0o711, false),
     ] {
-        mounted.told.0.lock().clear();
-        other.told.0.lock().clear();
+        mounted.told.contents.lock().clear();
+        other.told.contents.lock().clear();
         mounted.client.setattr(&root(), directory, &mode(bits)).unwrap();
         assert_eq!(
-            mounted.told.0.lock().contains(&directory),
+            mounted.told.contents.lock().contains(&directory),
             is_taken_back,
             "{bits:o}"
         );
         // Whoever finds by asking that others changed it cannot know that its names are as they were, and does so always.
         world.seconds(600);
         other.client.getattr(&root(), seen).unwrap();
-        assert!(other.told.0.lock().contains(&seen), "{bits:o}, found");
+        assert!(other.told.contents.lock().contains(&seen), "{bits:o}, found");
     }
 }

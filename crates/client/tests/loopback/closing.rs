@@ -61,6 +61,24 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     );
 }
 
+#[test]
+fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let (client, me) = (&mounted.client, root());
+    let directory = client.mkdir(&me, client.root(), b"d", 0o777).unwrap();
+    let file = mounted.put(&me, directory.id, "f", 0o644, b"here");
+    client.link(&me, file.id, client.root(), b"other").unwrap();
+    let opened = client.open(&me, file.id, reading()).unwrap();
+    client.unlink(&me, directory.id, b"f").unwrap();
+    assert!(mounted.told.attributes.lock().is_empty(), "the kernel knows");
+    client.close(&me, &opened.file).unwrap();
+    assert_eq!(*mounted.told.attributes.lock(), [directory.id, file.id]);
+    let opened = client.open(&me, file.id, reading()).unwrap();
+    client.close(&me, &opened.file).unwrap();
+    assert_eq!(mounted.told.attributes.lock().len(), 2, "nothing was changed");
+}
+
 /// Somebody has a directory go.
 type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 

@@ -214,10 +214,10 @@ fn a_name_that_moves_into_a_closed_directory_is_taken_back_from_a_kernel() {
     world.seconds(1);
     let rename = |from: (InodeId, &str), to: (InodeId, &str)| {
         mounted.lookup(&me, from.0, from.1).unwrap();
-        mounted.told.0.lock().clear();
+        mounted.told.contents.lock().clear();
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
         mounted.client.rename(&me, from, to, RenameMode::Replace).unwrap();
-        let told = mounted.told.0.lock();
+        let told = mounted.told.contents.lock();
         told.iter().filter(|told| [open, closed].contains(told)).count()
     };
     assert!(!mounted.lookup(&me, top, "moved").unwrap().entry_valid.is_zero());

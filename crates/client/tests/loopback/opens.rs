@@ -201,7 +201,7 @@ fn own_writes_void_nothing() {
         b"one two"
     );
     assert_eq!(mounted.counter(ClientCounter::DataInvalidated), 0);
-    assert!(mounted.told.0.lock().iter().all(|id| *id != file.id));
+    assert!(mounted.told.contents.lock().iter().all(|id| *id != file.id));
 }
 
 #[test]
@@ -300,11 +300,15 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
     let opened = one.client.open(&me, file.id, OpenFlags::writing()).unwrap();
     one.client.write(&me, &opened.file, 0, b"new").unwrap();
     one.client.close(&me, &opened.file).unwrap();
-    two.told.0.lock().clear();
+    two.told.contents.lock().clear();
     world.seconds(61);
     assert_eq!(two.client.recheck(&unread.file, &never), Ok(true));
     assert_eq!(two.sent(), "GETATTR 1");
-    assert_eq!(*two.told.0.lock(), [found.id], "whoever has copies is told");
+    assert_eq!(
+        *two.told.contents.lock(),
+        [found.id],
+        "whoever has copies is told"
+    );
     assert_eq!(
         two.client.recheck(&unread.file, &never),
         Ok(false),

@@ -90,13 +90,20 @@ impl Background for Inline {
     fn spawn_after(&self, _: Duration, _: Task) {}
 }
 
-/// Remembers whose contents were told to have changed.
+/// Remembers whose contents, and whose attributes, were told to have changed.
 #[derive(Debug, Default)]
-pub(crate) struct Told(pub(crate) Mutex<Vec<InodeId>>);
+pub(crate) struct Told {
+    pub(crate) contents: Mutex<Vec<InodeId>>,
+    pub(crate) attributes: Mutex<Vec<InodeId>>,
+}
 
 impl Observer for Told {
     fn contents_changed(&self, id: InodeId) {
-        self.0.lock().push(id);
+        self.contents.lock().push(id);
+    }
+
+    fn attributes_changed(&self, id: InodeId) {
+        self.attributes.lock().push(id);
     }
 }
 

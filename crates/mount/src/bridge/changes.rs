@@ -6,7 +6,8 @@
 //!
 //! A directory whose names changed is told on the spot, for that waits for nothing: all names that the kernel keeps are to be
 //! asked for again, which costs no request where this client still knows them. (The kernel cannot be told of one directory's
-//! names, nor of all missing ones, without naming each.)
+//! names, nor of all missing ones, without naming each.) So are attributes alone, which takes no page and no lock of the
+//! kernel's that an operation could hold.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -15,6 +16,9 @@ use curt_client::{InodeId, Observer};
 use curt_fuse::{NodeId, Notifier};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
+
+/// The offset from which no page is void.
+const ATTRIBUTES_ALONE: i64 = -1;
 
 /// Inodes whose copies in the kernel are void, until the kernel is told.
 #[derive(Debug, Default)]
@@ -88,5 +92,12 @@ impl Observer for Changes {
         }
         // Attributes, and a listing that the kernel keeps.
         self.contents_changed(id);
+    }
+
+    fn attributes_changed(&self, id: InodeId) {
+        if let Some(notifier) = self.notifier.get() {
+            // ENOENT: the kernel keeps none. ENODEV: the mount has ended.
+            let _ = notifier.invalidate_inode(NodeId(id.0), ATTRIBUTES_ALONE, 0);
+        }
     }
 }
