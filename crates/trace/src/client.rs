@@ -1,4 +1,4 @@
-//! The client's counters: what was asked, what was answered from memory, and why.
+//! The client's counters: requests sent, requests saved, and why.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::procedures::{ProcedureCalls, Procedures};
 use crate::watch::Watchers;
 
 counter_table! {
-    /// One row for each decision of the client that is worth telling a user.
+    /// One row for each decision of the client that is worth reporting to a user.
     ClientCounter {
         OpenTotal "open_total" Events "A file or directory was opened.";
         OpenCtoGetattr "open_cto_getattr" Events "Close-to-open asked for attributes at an open.";
-        OpenCtoSloppy "open_cto_sloppy" Events "sloppycto spared the request for attributes at an open.";
-        OpenNocto "open_nocto" Events "nocto spared the request for attributes at an open.";
+        OpenCtoSloppy "open_cto_sloppy" Events "sloppycto saved the request for attributes at an open.";
+        OpenNocto "open_nocto" Events "nocto saved the request for attributes at an open.";
         OpenDataChanged "open_data_changed" Events "An open found the file's data changed and dropped its pages.";
         AttrHit "attr_hit" Events "Attributes were answered from memory.";
-        AttrExpired "attr_expired" Events "Known attributes had outlived their time and were asked for again.";
-        AttrInvalidated "attr_inval" Events "Attributes were unknown or marked doubtful and were asked for.";
+        AttrExpired "attr_expired" Events "Known attributes had expired and were requested again.";
+        AttrInvalidated "attr_inval" Events "Attributes were unknown or marked doubtful and were requested.";
         AttrStaleReply "attr_stale_reply" Events "A reply's attributes were older than known ones and were not adopted.";
-        AttrShared "attr_shared" Events "A request for attributes was spared by waiting for another's.";
+        AttrShared "attr_shared" Events "A request for attributes was saved by sharing one already in progress.";
         AccessHitPositive "access_hit_pos" Events "A permission was granted from the access cache.";
-        AccessHitNegative "access_hit_neg" Events "A denial was answered from the access cache (at most for a second after the server said so).";
+        AccessHitNegative "access_hit_neg" Events "A permission was denied from the access cache (at most a second after the server denied it).";
         AccessWire "access_wire" Events "The server was asked for permissions.";
         AccessLocalAllow "access_local_allow" Events "noaccesscheck granted a permission by mode bits.";
         AccessLocalDeny "access_local_deny" Events "noaccesscheck's mode bits denied a permission (the server is then asked).";
         AccessDenyConfirmed "access_deny_confirmed" Events "The server confirmed a denial that was cached or came from mode bits.";
         AccessDenyOverturned "access_deny_overturned" Events "The server overturned a denial that was cached or came from mode bits.";
-        AccessDataCheck "access_data_check" Events "The server was asked once before a credential was given data that another one had fetched.";
+        AccessDataCheck "access_data_check" Events "The server was asked, once, before data fetched under one credential were given to another.";
         AccessEvict "access_evict" Events "An entry of the access cache was dropped for lack of room.";
         PosHit "pos_hit" Events "A name was found in the name cache.";
         PosMiss "pos_miss" Events "A name was not in the name cache.";
@@ -39,67 +39,67 @@ counter_table! {
         NegMiss "neg_miss" Events "The server said that a name is missing.";
         NegStore "neg_store" Events "A missing name was remembered.";
         NegRejectRace "neg_reject_race" Events "A missing name was not remembered: the directory was changing meanwhile.";
-        NegRacyRequery "neg_racy_requery" Events "A missing name was asked for again since its directory had just changed.";
-        NegPurgeDirchange "neg_purge_dirchange" Events "All missing names of a directory were forgotten since it changed.";
-        NegExpire "neg_expire" Events "A missing name was forgotten for its age (negnametimeo).";
+        NegRacyRequery "neg_racy_requery" Events "A missing name was looked up again because its directory had just changed.";
+        NegPurgeDirchange "neg_purge_dirchange" Events "All missing names of a directory were forgotten because it had changed.";
+        NegExpire "neg_expire" Events "A missing name was forgotten because it had expired (negnametimeo).";
         NegEvict "neg_evict" Events "A missing name was forgotten for lack of room.";
         NegFalse "neg_false" Events "A name appeared though its directory's change stamp had not moved.";
         PosEvict "pos_evict" Events "A known name was forgotten for lack of room.";
-        DirGetattrForName "dir_getattr_for_name" Events "A directory's attributes were asked for to judge a cached name.";
-        NamesPrimed "names_primed" Events "READDIRPLUS taught a name with its attributes.";
-        DirFill "dirfill_fills" Requests "The names of a directory were asked for together since one was wanted.";
-        DirFillNames "dirfill_names" Events "A name came so.";
-        DirFillUsed "dirfill_used" Events "A name was wanted that had come with another.";
-        DirFillMissing "dirfill_missing" Events "A name was known to be missing since all names of its directory were known.";
-        DirFillComplete "dirfill_complete" Events "All names of a directory came to be known while it did not change.";
-        DirFillWasted "dirfill_wasted" Requests "A request for the names of a directory brought nothing of what it was sent for.";
-        DirFillRevalidation "dirfill_revalidations" Requests "The attributes of a directory's objects were asked for together since one's had expired.";
+        DirGetattrForName "dir_getattr_for_name" Events "A directory's attributes were requested to validate a cached name.";
+        NamesPrimed "names_primed" Events "A name and its attributes were learned from READDIRPLUS.";
+        DirFill "dirfill_fills" Requests "The names of a directory were requested together because one was wanted.";
+        DirFillNames "dirfill_names" Events "A name was learned that way.";
+        DirFillUsed "dirfill_used" Events "A name that had been requested with another was used.";
+        DirFillMissing "dirfill_missing" Events "A name was known to be missing because all names of its directory were known.";
+        DirFillComplete "dirfill_complete" Events "All names of a directory became known while it did not change.";
+        DirFillWasted "dirfill_wasted" Requests "A request for the names of a directory did not return what it was sent for.";
+        DirFillRevalidation "dirfill_revalidations" Requests "The attributes of a directory's objects were requested together because those of one had expired.";
         ListingCached "listing_cached" Events "A directory was listed from memory.";
-        ListingPlus "listing_plus" Events "A page of a listing was asked for with attributes.";
-        ListingPlain "listing_plain" Events "A page of a listing was asked for without attributes.";
-        ListingRestart "readdir_restart_at_zero" Events "A listing had to start again since the server refused its cookie.";
+        ListingPlus "listing_plus" Events "A part of a listing was requested with attributes.";
+        ListingPlain "listing_plain" Events "A part of a listing was requested without attributes.";
+        ListingRestart "readdir_restart_at_zero" Events "A listing was restarted because the server refused its cookie.";
         ListingBadCookie "readdir_badcookie" Events "The server refused a cookie.";
-        ListingSuppressed "readdir_dup_suppressed" Events "A name was not told twice after a listing had started again.";
+        ListingSuppressed "readdir_dup_suppressed" Events "A name was left out of a restarted listing because it had been returned before.";
         ListingTorn "readdir_torn_pass" Events "A directory changed while it was listed.";
-        ListingAheadUsed "readdir_prefetch_used" Events "A page of a listing was asked for before it was wanted, and wanted.";
-        ListingAheadWasted "readdir_prefetch_wasted" Events "A page of a listing was asked for before it was wanted, for nothing.";
-        ListingEvicted "readdir_evict" Events "A page of a listing was forgotten for lack of room.";
-        SoftRevalidation "softreval_served" Events "The server was silent, and softreval answered from what was remembered.";
+        ListingAheadUsed "readdir_prefetch_used" Events "A part of a listing that was requested ahead was used.";
+        ListingAheadWasted "readdir_prefetch_wasted" Events "A part of a listing that was requested ahead was not used.";
+        ListingEvicted "readdir_evict" Events "A part of a listing was forgotten for lack of room.";
+        SoftRevalidation "softreval_served" Events "The server did not respond, and softreval served an expired answer.";
         StaleRetry "stale_retry" Events "A stale handle was looked up again by name.";
         SillyRename "sillyrename" Events "An open file was renamed instead of removed.";
         SillyRemove "sillyrename_remove" Events "A renamed open file was removed at its last close.";
-        DataInvalidated "data_invalidated" Events "A file's cached data were dropped since it changed on the server.";
+        DataInvalidated "data_invalidated" Events "A file's cached data were dropped because it had changed on the server.";
         ReadHitBytes "read_hit_bytes" Bytes "Bytes read from memory.";
         ReadBytes "read_bytes" Bytes "Bytes that the server sent in READ.";
         WriteBytes "write_bytes" Bytes "Bytes that were sent in WRITE.";
-        WriteResent "write_resent" Bytes "Bytes that were sent again since the server had restarted.";
-        ReadShort "read_short" Events "READ brought fewer bytes than were asked for, though the file went on.";
-        WriteShort "write_short" Events "WRITE took fewer bytes than it was given.";
-        WriteExtended "write_extended" Events "WRITE made a file longer on the server.";
-        KernelReadBytes "kernel_read_bytes" Bytes "Bytes that the kernel was given to read; further reads it answers from its page cache by itself.";
-        KernelReadDirectBytes "kernel_read_direct_bytes" Bytes "The part of them that went past its page cache (O_DIRECT).";
-        KernelWriteBytes "kernel_write_bytes" Bytes "Bytes that the kernel gave to write.";
-        KernelWriteDirectBytes "kernel_write_direct_bytes" Bytes "The part of them that went past its page cache (O_DIRECT).";
-        KernelWriteBack "kernel_write_back" Events "The kernel gave back pages that were changed through a mapping.";
+        WriteResent "write_resent" Bytes "Bytes that were sent again because the server had restarted.";
+        ReadShort "read_short" Events "READ returned fewer bytes than requested before the end of the file.";
+        WriteShort "write_short" Events "WRITE accepted fewer bytes than were sent.";
+        WriteExtended "write_extended" Events "WRITE extended a file on the server.";
+        KernelReadBytes "kernel_read_bytes" Bytes "Bytes read by the kernel from the daemon; reads that its page cache answers are not included.";
+        KernelReadDirectBytes "kernel_read_direct_bytes" Bytes "The part of these bytes that bypassed the page cache (O_DIRECT).";
+        KernelWriteBytes "kernel_write_bytes" Bytes "Bytes written by the kernel to the daemon.";
+        KernelWriteDirectBytes "kernel_write_direct_bytes" Bytes "The part of these bytes that bypassed the page cache (O_DIRECT).";
+        KernelWriteBack "kernel_write_back" Events "The kernel wrote back pages that were changed through a mapping.";
         SetSize "set_size" Events "A program set the size of a file (truncate).";
-        WriteThrottled "write_throttled" Events "A writer waited since too many bytes were dirty.";
+        WriteThrottled "write_throttled" Events "A writer waited because too many bytes were dirty.";
         ReadAhead "read_ahead" Requests "A READ was sent before anybody asked for its data.";
         RpcRetransmit "rpc_retransmit" Requests "A request was sent again.";
-        RpcReconnect "rpc_reconnect" Events "A connection to the server was made again.";
+        RpcReconnect "rpc_reconnect" Events "The connection to the server was re-established.";
         RpcTimeout "rpc_timeout" Events "A request was given up (soft, softerr).";
-        RpcInterrupted "rpc_interrupted" Events "A waiting request was ended by a signal.";
-        RpcMalformed "rpc_malformed" Events "A reply could not be understood.";
+        RpcInterrupted "rpc_interrupted" Events "A waiting request was interrupted by a signal.";
+        RpcMalformed "rpc_malformed" Events "A reply could not be decoded.";
     }
 }
 
-/// All numbers of one client.
+/// All counters of one client.
 #[derive(Debug, Default)]
 pub struct ClientCounters {
     /// Decisions.
     pub events: Counters<ClientCounter>,
     /// Requests sent, per procedure.
     pub procedures: Procedures,
-    /// Who wants to hear of each decision.
+    /// Observers of each decision.
     pub watchers: Arc<Watchers>,
 }
 
@@ -128,7 +128,7 @@ impl ClientCounters {
     }
 }
 
-/// All numbers of one client at one moment.
+/// All counters of one client at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientSnapshot {
     /// Requests sent, per procedure.

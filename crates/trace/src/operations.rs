@@ -16,16 +16,16 @@ use crate::shard::Sharded;
 counter_table! {
     /// A figure that is kept of each procedure.
     OperationFigure {
-        Operations "operations" Requests "A request ended, with an answer or without one; it counts once however often it was sent.";
-        Transmissions "transmissions" Requests "A request was handed to a socket; what exceeds the operations was sent again.";
-        Timeouts "timeouts" Requests "A request was given up for want of an answer (soft, softerr).";
+        Operations "operations" Requests "A request ended, with or without a reply; it counts once, however often it was sent.";
+        Transmissions "transmissions" Requests "A request was written to a socket; the excess over operations was sent again.";
+        Timeouts "timeouts" Requests "A request was given up without a reply (soft, softerr).";
         BytesSent "bytes_sent" Bytes "Bytes of requests on the wire, with record marks and RPC headers.";
         BytesReceived "bytes_received" Bytes "Bytes of replies, with RPC headers and without record marks.";
-        QueueTime "queue_ns" Nanoseconds "Time from a request's beginning until it was handed to a socket for the last time.";
-        RoundTrip "rtt_ns" Nanoseconds "Time from then to its end.";
-        Execution "execute_ns" Nanoseconds "Time from its beginning to its end.";
-        Errors "errors" Requests "A request that the server refused, or that got no answer.";
-        Delays "delays" Requests "A request for which the server had no time (NFS3ERR_JUKEBOX); it is made again after a while.";
+        QueueTime "queue_ns" Nanoseconds "Time from a request's start until it was last written to a socket.";
+        RoundTrip "rtt_ns" Nanoseconds "Time from then until its end.";
+        Execution "execute_ns" Nanoseconds "Time from its start to its end.";
+        Errors "errors" Requests "A request that the server refused, or that got no reply.";
+        Delays "delays" Requests "A request that the server deferred (NFS3ERR_JUKEBOX) and that is repeated later.";
     }
 }
 

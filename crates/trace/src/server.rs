@@ -15,7 +15,7 @@ counter_table! {
         RequestsMount "requests_mount" Requests "A call of the MOUNT protocol was received.";
         RequestsRejected "requests_rejected" Requests "A call was refused before its procedure ran (version, authentication, garbage).";
         Errors "errors" Requests "A procedure ended with an error status.";
-        ErrorsStale "errors_stale" Requests "A handle was of a file that is gone.";
+        ErrorsStale "errors_stale" Requests "A handle's file no longer exists.";
         ErrorsBadHandle "errors_badhandle" Requests "A handle was not one of ours.";
         ErrorsAccess "errors_access" Requests "A caller had no permission.";
         ErrorsIo "errors_io" Requests "The file system failed.";
@@ -25,20 +25,20 @@ counter_table! {
         WriteBytes "write_bytes" Bytes "File data received in WRITE.";
         ConnectionsAccepted "connections_accepted" Events "A connection was accepted.";
         ConnectionsClosed "connections_closed" Events "A connection was closed.";
-        ConnectionsMalformed "connections_malformed" Events "A connection was closed for what it had sent.";
-        ReplyCacheHit "reply_cache_hits" Requests "A call had been executed before and was answered with the reply of then.";
+        ConnectionsMalformed "connections_malformed" Events "A connection was closed because of malformed bytes.";
+        ReplyCacheHit "reply_cache_hits" Requests "A call had been executed before, and its reply was repeated.";
         ReplyCacheMiss "reply_cache_misses" Requests "A call that changes names or attributes was new.";
-        ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not kept: it was too long, or another call of its number was running.";
-        ReplyCacheDropped "reply_cache_dropped" Requests "A call got no reply of its own: it was still being executed when it came again.";
-        TokenHit "token_hits" Events "A connection remembered the file and its caller as a whole.";
+        ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not kept: it was too long, or another call with its xid was in progress.";
+        ReplyCacheDropped "reply_cache_dropped" Requests "A repeated call was dropped because it was still in progress.";
+        TokenHit "token_hits" Events "The connection remembered the file together with its caller.";
         TokenMiss "token_misses" Events "A handle's signature had to be checked.";
-        ExportHit "export_hits" Events "A connection remembered what was decided of an export.";
-        ExportMiss "export_misses" Events "What a client may do with an export had to be decided.";
-        IdentityHit "identity_hits" Events "A connection remembered who a credential is taken for.";
-        IdentityMiss "identity_misses" Events "A credential had to be squashed.";
+        ExportHit "export_hits" Events "The connection remembered the client's rights to the export.";
+        ExportMiss "export_misses" Events "A client's rights to an export had to be determined.";
+        IdentityHit "identity_hits" Events "The connection remembered the identity that a credential is mapped to.";
+        IdentityMiss "identity_misses" Events "A credential had to be mapped to an identity.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
-        CredentialSwitch "credential_switches" Events "A thread took another caller's credentials.";
+        CredentialSwitch "credential_switches" Events "A thread switched to another caller's credentials.";
     }
 }
 

@@ -9,14 +9,14 @@ counter_table! {
     TransportFigure {
         Binds "binds" Requests "A portmapper was asked for the server's port before a connection was made.";
         Connects "connects" Events "A connection to the server was made.";
-        ConnectTime "connect_ns" Nanoseconds "Time that making connections took, failed attempts included.";
-        Sends "sends" Requests "A request was handed to a socket.";
+        ConnectTime "connect_ns" Nanoseconds "Time spent connecting, failed attempts included.";
+        Sends "sends" Requests "A request was written to a socket.";
         Receives "receives" Requests "A reply was received.";
-        UnknownXids "unknown_xids" Requests "A reply was to no request that still waited.";
-        InFlight "in_flight_sum" Requests "Requests sent and not answered, summed over the moments when one was sent.";
-        Backlog "backlog_sum" Requests "Requests that waited to be taken on, summed over these moments: never any, for there are no slots.";
-        Sending "sending_sum" Requests "Requests that waited for the socket, summed over these moments.";
-        Pending "pending_sum" Requests "Requests that waited for the socket or a reply, summed over these moments.";
+        UnknownXids "unknown_xids" Requests "A reply matched no waiting request.";
+        InFlight "in_flight_sum" Requests "Requests sent and not yet answered, summed over all sends.";
+        Backlog "backlog_sum" Requests "Requests in the backlog, summed over all sends: always 0, as there are no slots.";
+        Sending "sending_sum" Requests "Requests waiting for the socket, summed over all sends.";
+        Pending "pending_sum" Requests "Requests waiting for the socket or for a reply, summed over all sends.";
     }
 }
 

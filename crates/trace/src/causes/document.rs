@@ -1,34 +1,36 @@
-//! The words of explanations as text: for a terminal and for docs/explain.md.
+//! The causes and rules as text, for a terminal and for docs/explain.md.
 
 use std::fmt::Write as _;
 
 use super::{Cause, Rule};
 
-/// What docs/explain.md says besides the tables.
+/// The text of docs/explain.md before the tables.
 const INTRODUCTION: &str = "# Explanations
 
-This page is made from the tables of causes and rules (`curt explain --list --markdown`); a test holds it to them. `curt explain COMMAND…` runs a command and says of each request that
-it caused on Curt mounts why it was sent (the cause), of each that was not sent what spared it (the rule), and what Linux's own client would have sent.
+`curt explain COMMAND…` runs a command. For each request that the command caused on Curt mounts it shows why it was sent (the cause), for each
+request that was saved, what saved it (the rule), and beside these what Linux's own client would have sent. This page is generated from the tables of
+causes and rules (`curt explain --list --markdown`), and a test keeps the two equal.
 
     curt explain ls -l /mnt
-    curt explain --expand open-check make -C /mnt          # with the paths of a cause, or of `all`
-    curt explain -o nocto,actimeo=600 --json make -C /mnt  # beside a Linux client with these options
+    curt explain --expand open-check make -C /mnt          # with the paths of this cause; `all`: of every cause
+    curt explain -o nocto,actimeo=600 --json make -C /mnt  # compared with a Linux client with these options
 
-## What its numbers promise
+## How exact the numbers are
 
 | number | what it is |
 |---|---|
-| sent | **Exact.** Each request has one cause, and the rows add up to what `curt stat` counts of the mount between the command's begin and end; what other processes caused meanwhile is told apart. It is counted where `curt stat` counts. |
-| spared | **Exact decisions, not requests of another client.** Each is one point at which a request would have been sent but for a rule. Of two rules that hold at once the first that was looked at is counted. A request that was never thought of because an earlier one was spared is not counted. |
-| Linux | **A model**: what Linux 6.1 would send by its rules for the same operations, at the times at which they came here, if it had mounted when the command began. It is held to counts of a real kernel, within 5 % ([how, and what it leaves out](decisions/explaining.md)). |
-| by path, by process | Exact for those that are told; the smaller ones are a sum, so that all add up. |
+| sent | **Exact.** Each request has one cause, and the rows add up to what `curt stat` counts for the mount between the command's begin and end. Requests caused by other processes meanwhile are shown separately. |
+| spared | **Exact decisions, not requests of another client.** Each is a point at which a request would have been sent but for a rule. If two rules apply, the one that was checked first is counted. A request that was never considered because an earlier one was saved is not counted. |
+| Linux | **A model**: what Linux 6.1 would send by its rules for the same operations at the same times, if it had mounted when the command began. Tests keep it within 5 % of a real kernel's counts ([how, and what it leaves out](decisions/explaining.md)). |
+| by path, by process | Exact for those that are listed; the smaller ones are combined into one sum, so that the totals add up. |
 
-A process belongs to the command if `curt explain` is among its ancestors, which takes in those that lose their parent. It ends when the command has ended: it then waits until nothing that the command
-began is under way any more, in the kernel, in the mount or behind it, and what was written is sent, for at most 8 s, and says so (`unfinished`) if that was not enough. Processes that
-the command leaves behind run on unexplained, which is said, too; `--wait` goes on until they have ended.
+A process belongs to the command if `curt explain` is among its ancestors; it adopts processes that lose their parent. When the command has ended, `curt explain`
+waits until nothing that the command began is still in progress, in the kernel, in the mount or behind it, and everything written has been sent. It waits for at most
+8 s, and reports if that was not enough (`unfinished`). Processes that the command leaves behind continue without being explained, which is reported too; with
+`--wait` it waits until they have ended.
 
-While a command is explained its mounts promise the kernel nothing, so that each operation is seen; it takes longer, and what is sent stays
-the same, but for the LOOKUP of a name that the kernel keeps and is about to make or replace: it cannot be told from others meanwhile.
+While a command is explained its mounts let the kernel cache no names or attributes, so that each operation is seen. Operations then take longer, but the same requests are
+sent, with one exception: the LOOKUP of a cached name that the kernel is about to create or replace, which cannot be told from others meanwhile.
 ";
 
 /// One line for each cause and rule: name and meaning.
@@ -39,7 +41,7 @@ pub fn list() -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {:<20} {}", cause.name(), cause.meaning());
     }
-    text += "Rules, with what they spare:\n";
+    text += "Rules, with the cause of the request saved:\n";
     for rule in Rule::ALL {
         let _ = writeln!(
             text,
@@ -60,7 +62,7 @@ pub fn markdown() -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{}` | {} |", cause.name(), cause.meaning());
     }
-    text += "\n## Rules\n\n| rule | what it spares | meaning |\n|---|---|---|\n";
+    text += "\n## Rules\n\n| rule | cause of the request saved | meaning |\n|---|---|---|\n";
     for rule in Rule::ALL {
         let (name, cause) = (rule.name(), rule.cause().name());
         let _ = writeln!(text, "| {name} | `{cause}` | {} |", rule.meaning());

@@ -1,8 +1,8 @@
-//! Why a request is sent, and what spares one: the words in which a command's requests are explained.
+//! Why a request is sent, and what saves one: the words in which a command's requests are explained.
 //!
-//! Every request has exactly one [`Cause`]: the one that its sender named ([`crate::scope::because`]), or else the one that
-//! its procedure alone tells ([`Cause::of_procedure`]). Every request that was not sent has the [`Rule`] that spared it; each
-//! is counted where the decision falls, as a [`ClientCounter`], so [`Rule::of`] is a table from counters to rules.
+//! Every request has exactly one [`Cause`]: the one that its sender named ([`crate::scope::because`]), otherwise the one that
+//! follows from its procedure ([`Cause::of_procedure`]). Every request that was saved has the [`Rule`] that saved it; each is
+//! counted where the decision is made, as a [`ClientCounter`], so [`Rule::of`] is a table from counters to rules.
 
 mod document;
 
@@ -53,52 +53,52 @@ macro_rules! word_table {
 word_table! {
     /// Why a request was sent.
     Cause {
-        OpenCheck "open-check" "Close-to-open: a file or directory was opened, and its attributes were asked for again.";
-        NameCheck "name-check" "A directory's attributes were asked for, to know whether its remembered names still hold.";
-        NameAgain "name-again" "A remembered name could not be believed any more and was looked up again.";
-        FirstUse "first-use" "A name was looked up of which nothing was known.";
-        Fill "fill" "A directory was read with attributes instead of looking its names up one by one.";
-        FillAgain "fill-again" "A directory was read with attributes instead of asking for those of its names one by one.";
-        AttributesExpired "attributes-expired" "Known attributes had outlived their time and were asked for again.";
-        AttributesUnknown "attributes-unknown" "Attributes were asked for of which nothing was known, or that a change had made doubtful.";
-        Access "access" "The server was asked what a caller may do.";
-        AccessConfirm "access-confirm" "The server was asked to confirm what mode bits or an old answer said: a denial, or another's data.";
-        Recheck "recheck" "A file stayed open longer than its attributes are believed, and was looked at again.";
+        OpenCheck "open-check" "Close-to-open: the attributes of a file or directory were requested again because it was opened.";
+        NameCheck "name-check" "A directory's attributes were requested to check whether its cached names are still valid.";
+        NameAgain "name-again" "A cached name was no longer valid and was looked up again.";
+        FirstUse "first-use" "A name about which nothing was known was looked up.";
+        Fill "fill" "A directory was read with attributes, instead of looking up its names one by one.";
+        FillAgain "fill-again" "A directory was read with attributes, instead of requesting those of its objects one by one.";
+        AttributesExpired "attributes-expired" "Known attributes had expired and were requested again.";
+        AttributesUnknown "attributes-unknown" "Attributes were requested that were unknown, or doubtful after a change.";
+        Access "access" "The server was asked for a caller's permissions.";
+        AccessConfirm "access-confirm" "The server was asked to confirm a denial by mode bits or by an old answer, or to permit reading data fetched by another user.";
+        Recheck "recheck" "A file was still open when its attributes expired, and was checked again.";
         LinkTarget "link-target" "A symbolic link's target was read.";
         Listing "listing" "A directory was listed.";
-        ListingAhead "listing-ahead" "The next part of a directory was asked for before the reader wanted it.";
-        ListingCheck "listing-check" "A directory's attributes were asked for, to know whether its remembered listing still holds.";
+        ListingAhead "listing-ahead" "The next part of a directory was requested ahead of the reader.";
+        ListingCheck "listing-check" "A directory's attributes were requested to check whether its cached listing is still valid.";
         DataRead "data-read" "A file's data were read.";
-        ReadAhead "read-ahead" "Data were read before anybody asked for them.";
+        ReadAhead "read-ahead" "A file's data were read ahead.";
         Write "write" "Written data were sent.";
         Commit "commit" "Sent data were made durable.";
         SetAttributes "set-attributes" "Attributes were changed.";
-        Create "create" "A file, directory, link or device was made.";
+        Create "create" "A file, directory, link or device was created.";
         Remove "remove" "A name was removed.";
-        Rename "rename" "A name was moved.";
-        Lock "lock" "A lock was taken, tested or given back.";
-        Statfs "statfs" "The file system's space was asked for.";
-        Mount "mount" "What a client asks before it can begin.";
-        Retry "retry" "The server had said that it is busy, and was asked again.";
+        Rename "rename" "A name was renamed.";
+        Lock "lock" "A lock was taken, tested or released.";
+        Statfs "statfs" "The file system's free space was requested.";
+        Mount "mount" "A client asks this before it can begin.";
+        Retry "retry" "The server had answered that it was busy, and the request was repeated.";
     }
 }
 
 word_table! {
-    /// What spared a request.
+    /// What saved a request.
     Rule {
-        AttributeCache "attribute cache" "Attributes were young enough.";
-        Sloppycto "sloppycto" "An open for reading believed attributes of a few seconds ago.";
-        Nocto "nocto" "An open believed attributes within their lifetime.";
-        Shared "shared request" "Somebody else's request was on its way, and its answer did.";
-        AccessCache "access cache" "The server had said what this caller may do.";
-        Noaccesscheck "noaccesscheck" "Mode bits said what this caller may do.";
+        AttributeCache "attribute cache" "Cached attributes were still fresh.";
+        Sloppycto "sloppycto" "An open for reading accepted attributes a few seconds old.";
+        Nocto "nocto" "An open accepted attributes within their lifetime.";
+        Shared "shared request" "The reply to a request already in progress was shared.";
+        AccessCache "access cache" "The server had already reported this caller's permissions.";
+        Noaccesscheck "noaccesscheck" "The mode bits decided this caller's permissions.";
         PositiveNames "positive names" "The name was known.";
         NegativeNames "negative names" "The name was known to be missing.";
-        CompleteDirectory "complete directory" "All names of the directory were known, and this was none of them.";
+        CompleteDirectory "complete directory" "All names of the directory were known, and this was not one of them.";
         Dots "dots" ". and .. were known.";
         ListingMemory "listing memory" "The listing was known.";
         DataCache "data cache" "The data were in memory.";
-        Softreval "softreval" "The server was silent, and what was remembered had to do.";
+        Softreval "softreval" "The server did not respond, and an expired answer was served.";
     }
 }
 

@@ -1,4 +1,4 @@
-//! The table of events as text: for a terminal and for docs/events.md.
+//! The table of events as text, for a terminal and for docs/events.md.
 
 use std::fmt::Write as _;
 
@@ -57,7 +57,7 @@ pub fn list(events: &[Event]) -> String {
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::from(BEGINNING);
-    text += "## Events\n\n| event | fields | meaning | stability | at most once for each |\n|---|---|---|---|---|\n";
+    text += "## Events\n\n| event | fields | meaning | stability | frequency |\n|---|---|---|---|---|\n";
     for event in Event::ALL {
         let row = event.description();
         let fields: Vec<_> = row.fields.iter().map(|field| field.name).collect();
@@ -87,12 +87,12 @@ pub fn markdown() -> String {
     for row in begins {
         let _ = writeln!(
             text,
-            "`{}` and its reply may be on different threads; they find each other by `{}`.",
+            "`{}` and its reply may be on different threads; they are matched by `{}`.",
             row.name, row.fields[0].name
         );
     }
     text += END;
-    text += "\n## What Linux traces and Curt does not\n\n| tracepoint | why |\n|---|---|\n";
+    text += "\n## Linux tracepoints without a counterpart\n\n| tracepoint | why |\n|---|---|\n";
     for (tracepoint, why) in WITHOUT_COUNTERPART {
         let _ = writeln!(text, "| {tracepoint} | {why} |");
     }
@@ -101,77 +101,79 @@ pub fn markdown() -> String {
 
 fn frequency(frequency: Frequency) -> &'static str {
     match frequency {
-        Frequency::Rare => "trouble, beginning or end",
-        Frequency::Request => "message on the wire, or some",
-        Frequency::Operation => {
-            "operation of a program, call that is executed, or object that a reply tells of"
-        }
+        Frequency::Rare => "rare",
+        Frequency::Request => "request",
+        Frequency::Operation => "operation",
     }
 }
 
 fn unit(kind: Kind) -> &'static str {
     match kind {
         Kind::Number => "number",
-        Kind::Hex => "number, shown in hexadecimal",
-        Kind::Octal => "number, shown in octal",
+        Kind::Hex => "number, in hexadecimal",
+        Kind::Octal => "number, in octal",
         Kind::Bytes => "bytes",
         Kind::Nanoseconds => "nanoseconds",
         Kind::Errno => "0 or a negative errno",
-        Kind::Status => "status of NFSv3",
-        Kind::FileType => "type of a file, as in the upper bits of its mode",
+        Kind::Status => "NFSv3 status",
+        Kind::FileType => "file type, as in the upper bits of a mode",
         Kind::Text => "text, at most 255 bytes",
     }
 }
 
 const BEGINNING: &str = "# Events
 
-This page is made from the table of events (`curt trace --list --markdown`); a test holds it to it. Names and fields are those of
-Linux's `nfs:`, `sunrpc:` and `nfsd:` tracepoints where there is such a one. *Stable* events keep name and fields (fields may be
-added behind the others); *draft* ones may change with any version.
+This page is generated from the table of events (`curt trace --list --markdown`), and a test keeps the two equal. Names and fields are those of
+Linux's `nfs:`, `sunrpc:` and `nfsd:` tracepoints where these exist. *Stable* events keep their name and fields (more fields may be
+added at the end); *draft* events may change in any version.
 
-Each event is seen in three ways:
+The frequency says how often an event can occur: *rare* events tell of trouble, beginnings and ends; *request* events occur once or a few times for each
+message on the wire; *operation* events occur once for each operation of a program, call that a server executes, or object in a reply.
 
-* live, or recorded, by `curt trace MOUNT` or `curt trace --server PID` (see `curt trace --help`);
-* as a probe (USDT) of the provider `curt` in the program's file: `bpftrace -p PID -e 'usdt:/usr/local/bin/curt:curt:nfs_lookup_exit { printf(\"%s %d\\n\", str(arg1), arg3); }'`.
-  The arguments are the fields in their order, each of 64 bits; a text is the address of its bytes, which end with a zero. `readelf -n` lists the probes;
-* in the ring, a file that a process leaves behind when it is killed or fails, and a copy of it when a thread panics: `curt trace report` lists those
-  that are left. A process that ends as it was asked to leaves none, and neither does one that could not begin.
+There are three ways to see events:
+
+* live, or recorded, with `curt trace MOUNT` or `curt trace --server PID` (see `curt trace --help`);
+* as USDT probes of the provider `curt` in the program's file: `bpftrace -p PID -e 'usdt:/usr/local/bin/curt:curt:nfs_lookup_exit { printf(\"%s %d\\n\", str(arg1), arg3); }'`.
+  The arguments are the fields in order, 64 bits each; a text is passed as the address of a zero-terminated string. `readelf -n` lists the probes;
+* in the ring, a file that a process leaves behind when it is killed or fails, or as a copy when a thread panics. `curt trace report` lists the rings
+  that exist. A process that ends normally leaves none, nor does one that could not start.
 
 ";
 
 const END: &str = "
-What is entered (`…_enter`, `nfsd_call`, `nfs_readdir_cache_fill`) is left (`…_exit`, `nfsd_reply`, `…_done`) on the same thread, the inner before the outer.
+Events that enter a span (`…_enter`, `nfsd_call`, `nfs_readdir_cache_fill`) and those that leave it (`…_exit`, `nfsd_reply`, `…_done`) are on the same thread, and
+spans are properly nested.
 ";
 
 /// Tracepoints of Linux's client that have no row here, and why.
 const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
     (
         "`nfs4:*`: `nfs4_open_*`, `nfs4_close`, `nfs4_delegreturn`, `nfs4_cb_recall`, `nfs4_cb_notify_lock`, `nfs4_state_mgr`, `nfs4_sequence`, `nfs4_readdir` and the others",
-        "Curt speaks NFSv3: there are no opens, delegations, callbacks, sessions or state at the server. What `nfs4_readdir` tells is in `nfs_readdir_cache_fill`",
+        "Curt speaks NFSv3, which has no opens, delegations, callbacks, sessions or server state. For `nfs4_readdir` see `nfs_readdir_cache_fill`",
     ),
     (
         "`nfs4_get_lock`, `nfs4_set_lock`, `nfs4_unlock`, `nlmclnt_*`",
-        "locks are local or refused: no server is asked for one",
+        "locks are local or refused, never requested from a server",
     ),
     (
         "`nfs_set_inode_stale`",
-        "`nfs_set_cache_invalid`, its reason being a stale handle",
+        "covered by `nfs_set_cache_invalid` with a stale handle as its reason",
     ),
     (
         "`nfs_aop_*`, `nfs_vm_*`, folios and pages of `nfs_size_truncate_folio`, `nfs_try_to_update_request` and the like",
-        "the page cache is the kernel's own; what of it reaches a mount is `nfs_read_*` and `nfs_write_*`",
+        "the page cache belongs to the kernel; what reaches a mount appears as `nfs_read_*` and `nfs_write_*`",
     ),
     (
         "`nfs_direct_*`, `nfs_local_*`, `nfs_fh_to_dentry`",
-        "reads and writes past all caches are `nfs_initiate_read` and `nfs_initiate_write` like others; there is no way around the wire, and a mount is not exported again",
+        "direct reads and writes appear as `nfs_initiate_read` and `nfs_initiate_write`; there is no local bypass, and mounts are not re-exported",
     ),
     (
         "`nfs_xdr_bad_filehandle`",
-        "a reply that makes no sense is `rpc_malformed`, whatever in it does not",
+        "any reply that cannot be decoded is `rpc_malformed`",
     ),
     (
         "`nfs_write_error`, `nfs_comp_error`, `nfs_commit_error`",
-        "`nfs_pgio_error`, and the errors of `nfs_writeback_done` and `nfs_commit_done`",
+        "covered by `nfs_pgio_error` and the errors of `nfs_writeback_done` and `nfs_commit_done`",
     ),
     (
         "the fields `flags` of look-ups and `fmode`",
