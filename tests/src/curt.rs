@@ -136,7 +136,7 @@ impl Serve {
     /// It was gone already.
     pub fn kill(&mut self) -> Result<()> {
         self.running.signal(Signal::KILL)?;
-        self.running.wait(Duration::from_secs(10)).map(drop)
+        self.running.wait(Duration::from_secs(60)).map(drop)
     }
 
     /// Starts it again, as it was started first.
@@ -174,11 +174,11 @@ impl Mount {
             command.args(["-o", options]);
         }
         let mut running = Running::start("curt mount", &mut command)?;
-        process::until("the mount is there", Duration::from_secs(30), || {
+        process::until("the mount is there", Duration::from_secs(60), || {
             ensure!(running.is_running()?, "curt mount ended:\n{}", running.output());
             let asked = process::finish(
                 network.command("mountpoint").arg("-q").arg(&directory),
-                Duration::from_secs(5),
+                Duration::from_secs(30),
             )?;
             Ok(asked.0.success().then_some(()))
         })?;

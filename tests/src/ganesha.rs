@@ -62,7 +62,7 @@ impl Ganesha {
     /// It was gone already.
     pub fn kill(mut self) -> Result<()> {
         self.running.signal(Signal::KILL)?;
-        self.running.wait(Duration::from_secs(10)).map(drop)
+        self.running.wait(Duration::from_secs(60)).map(drop)
     }
 
     /// Stops it or lets it go on.

@@ -199,7 +199,7 @@ impl Knfsd {
     /// # Errors
     /// nfsstat's.
     pub fn counts(&self) -> Result<BTreeMap<String, u64>> {
-        let text = self.inside("nfsstat -s -3 -l", Duration::from_secs(20))?;
+        let text = self.inside("nfsstat -s -3 -l", Duration::from_secs(60))?;
         let mut counts = BTreeMap::new();
         for line in text.lines() {
             // "nfs v3 server        getattr: 12"
@@ -227,9 +227,9 @@ impl Knfsd {
     pub fn power_off(mut self, network: &Network) -> Result<()> {
         process::run(
             network.script().args(["kill", "-n", &self.number.0.to_string()]),
-            Duration::from_secs(20),
+            Duration::from_secs(60),
         )?;
-        self.running.wait(Duration::from_secs(20))?;
+        self.running.wait(Duration::from_secs(60))?;
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Knfsd {
             network.name(),
             self.number.0
         );
-        network.shell(&script, Duration::from_secs(5)).map(drop)
+        network.shell(&script, Duration::from_secs(60)).map(drop)
     }
 }
 

@@ -122,8 +122,8 @@ impl Network {
     pub fn rpcbind(&self) -> Result<Running> {
         let running = Running::start("rpcbind", self.command("rpcbind").args(["-f", "-w"]))?;
         let asks = "rpcinfo -p 127.0.0.1 >/dev/null 2>&1";
-        process::until("rpcbind answers", Duration::from_secs(10), || {
-            Ok(self.shell(asks, Duration::from_secs(5)).ok())
+        process::until("rpcbind answers", Duration::from_secs(60), || {
+            Ok(self.shell(asks, Duration::from_secs(20)).ok())
         })?;
         Ok(running)
     }
@@ -131,16 +131,16 @@ impl Network {
     /// Waits until something accepts connections at `port` of `address`.
     ///
     /// # Errors
-    /// Nothing does within 20 s.
+    /// Nothing does within 60 s.
     pub fn wait_for_port(&self, address: &str, port: u16) -> Result<()> {
         let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
         process::until(
             &format!("{address}:{port} accepts"),
-            Duration::from_secs(20),
+            Duration::from_secs(60),
             || {
                 Ok(process::run(
                     self.command("bash").args(["-c", &connect]),
-                    Duration::from_secs(5),
+                    Duration::from_secs(20),
                 )
                 .ok()
                 .map(drop))

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process has to end after SIGTERM.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long a process has to end after SIGTERM, and where nobody looks at how it ended.
+const GRACE: Duration = Duration::from_secs(60);
+const GRACE_UNSEEN: Duration = Duration::from_secs(10);
 /// How long a process has to stop after SIGSTOP.
-const STOPPED: Duration = Duration::from_secs(10);
+const STOPPED: Duration = Duration::from_secs(60);
 /// How often a condition is looked at again.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -196,16 +197,20 @@ impl Running {
     /// # Errors
     /// It did not end in time and was killed.
     pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.stop_within(GRACE)
+    }
+
+    fn stop_within(&mut self, grace: Duration) -> Result<ExitStatus> {
         if self.is_running()? {
             self.signal(Signal::TERM)?;
         }
-        self.wait(GRACE)
+        self.wait(grace)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.stop().is_err() {
+        if self.stop_within(GRACE_UNSEEN).is_err() {
             // Nothing is left to do if even that fails.
             let _ = self.child.kill();
             let _ = self.child.wait();

@@ -8,7 +8,7 @@ use curt_tests::curt::program;
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::{self, Running};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn serve(network: &Network, arguments: &[&str]) -> Result<Command> {
     let mut command = network.command(program("curt")?);

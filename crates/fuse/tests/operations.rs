@@ -205,7 +205,7 @@ fn sizes_sync_and_rights_are_asked() {
     rustix::fs::access(fixture.path("file"), rustix::fs::Access::READ_OK).unwrap();
     assert!(calls("access") >= 1);
     drop(file);
-    eventually("a release", Duration::from_secs(5), || {
+    eventually("a release", Duration::from_secs(60), || {
         fixture.toy.stuck.calls("release") == 1
     });
     assert_eq!(fixture.toy.stuck.calls("flush"), 1);
@@ -331,8 +331,9 @@ fn every_lookup_is_given_back_when_the_mount_ends() {
         .output()
         .unwrap();
     assert!(fixture.toy.lookups.lock().values().sum::<u64>() >= 200);
-    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-    eventually("forgetting", Duration::from_secs(10), || {
+    eventually("forgetting", Duration::from_secs(60), || {
+        // What somebody happens to look at stays.
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         fixture.toy.lookups.lock().values().sum::<u64>() == 0
     });
 }

@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 /// How long the disk waits before it gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A tree whose reads and listings wait for a disk, and whose disk waits until somebody asks how full it is, or for a name.
 struct Cold {

@@ -52,7 +52,7 @@ impl Capture {
             .args(["-i", "lo", "-i", "br0", "-w"])
             .arg(&file);
         let running = Running::start("dumpcap", &mut command)?;
-        running.wait_for("File: ", Duration::from_secs(20))?;
+        running.wait_for("File: ", Duration::from_secs(60))?;
         Ok(Self { running, file, port })
     }
 
@@ -75,7 +75,7 @@ impl Capture {
     pub fn stop(mut self) -> Result<Captured> {
         self.settle()?;
         self.running.signal(rustix::process::Signal::INT)?;
-        self.running.wait(Duration::from_secs(20))?;
+        self.running.wait(Duration::from_secs(60))?;
         // "Packets received/dropped on interface 'lo': 123/0 (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)"
         for line in self
             .running

@@ -18,7 +18,7 @@ use curt_tests::curt::program;
 use curt_tests::process::Running;
 use curt_xdr::{Decoder, Encode, put_fixed, put_opaque};
 
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const THREADS: usize = 16;
 
 /// `curt serve` on a free port.

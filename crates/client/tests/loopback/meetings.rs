@@ -281,7 +281,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
                 mounted.sent();
                 let (tell, told) = mpsc::channel();
                 scope.spawn(move || tell.send(open_all()));
-                let opened = told.recv_timeout(Duration::from_secs(10));
+                let opened = told.recv_timeout(Duration::from_secs(60));
                 let sent = mounted.sent();
                 meeting.go_on();
                 assert_eq!(changer.join().unwrap(), Ok(()));

@@ -92,7 +92,7 @@ impl Drop for Fixture {
         self.toy.stuck.release();
         self.session.interrupt_all();
         let _ = self.mount.detach_if_there();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while self.session.ended().is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -150,7 +150,7 @@ impl Events for Counts {
 
 /// Polls `condition` until it comes true, or for a while; whether it did.
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !condition() {
         if Instant::now() >= end {
             return false;

@@ -96,7 +96,7 @@ impl Running {
         thread::spawn(move || server.run());
         let stream = TcpStream::connect(address).unwrap();
         stream
-            .set_read_timeout(Some(std::time::Duration::from_secs(20)))
+            .set_read_timeout(Some(std::time::Duration::from_secs(60)))
             .unwrap();
         Self {
             stream,

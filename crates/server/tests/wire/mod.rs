@@ -24,7 +24,7 @@ use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 
 /// How long a reply is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
 pub struct Served {

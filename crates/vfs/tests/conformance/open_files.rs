@@ -17,7 +17,7 @@ use crate::trees::{OTHER, OWNER, Place, ROOT, Tree, all, disk, errno, is_root, t
 const O_PATH: u32 = 0o10_000_000;
 
 /// How long a descriptor may stay that is in nobody's use, and more.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tries a claim on each kind of local tree, on all of them at once: some wait for what takes seconds.
 fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
