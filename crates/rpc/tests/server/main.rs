@@ -8,6 +8,7 @@ mod fixture;
 mod hostile;
 mod limits;
 mod pieces;
+mod untaken;
 
 use std::{
     io::Write,
