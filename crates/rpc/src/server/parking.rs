@@ -42,6 +42,9 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(1);
 /// How long a client that takes nothing of a file holds a thread.
 const FILE_PATIENCE: Duration = Duration::from_millis(100);
 
+/// How many looks at what nobody takes come before the kernel gives up what nobody acknowledges.
+const LOOKS_BEFORE_KERNEL: u32 = 4;
+
 /// How many connections are accepted before others are looked after.
 const ACCEPTS_MAX: usize = 64;
 
@@ -239,8 +242,11 @@ impl Parking {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
         // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending are.
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(FILE_PATIENCE))?;
-        let unsent_for = u32::try_from(limits.unsent_for.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(&socket, unsent_for)?;
+        // What the kernel alone still has is its own to give up. Of what waits behind that we are to be first, who tell and count it.
+        let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
+        let lost_after = limits.unsent_for.saturating_add(looks);
+        let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, lost_after)?;
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
         if is_of_this_machine(peer.ip(), local.ip()) {
             // What paces sending for the sake of a network, such as BBR with a timer for each connection, only takes time where
