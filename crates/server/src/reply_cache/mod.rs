@@ -158,10 +158,15 @@ impl ReplyCache {
                 Begin::First(ticket) => {
                     drop(table);
                     counters.count(ServerCounter::ReplyCacheMiss);
-                    let running = Running { shard, key, ticket };
+                    let mut running = Running {
+                        shard,
+                        key,
+                        ticket,
+                        is_kept: false,
+                    };
                     let start = reply.len();
                     execute(context, reply)?;
-                    if !self.keep(running, reply.get(start..).unwrap_or_default()) {
+                    if !self.keep(&mut running, reply.get(start..).unwrap_or_default()) {
                         counters.count(ServerCounter::ReplyCacheNotCached);
                     }
                     return Ok(());
@@ -187,12 +192,13 @@ impl ReplyCache {
     }
 
     /// Keeps the reply to a call that was executed; whether it did.
-    fn keep(&self, running: Running<'_>, reply: &[u8]) -> bool {
+    fn keep(&self, running: &mut Running<'_>, reply: &[u8]) -> bool {
         if reply.len() > REPLY_MAX {
             return false;
         }
         let mut table = running.shard.table.lock();
-        table.keep(running.key, running.ticket, reply, self.epoch.elapsed())
+        running.is_kept = table.keep(running.key, running.ticket, reply, self.epoch.elapsed());
+        running.is_kept
     }
 
     /// Waits for the end of a call that another thread executes; whether it came in time.
@@ -226,11 +232,14 @@ struct Running<'a> {
     shard: &'a Shard,
     key: Key,
     ticket: Ticket,
+    is_kept: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.shard.table.lock().abandon(self.key, self.ticket);
+        if !self.is_kept {
+            self.shard.table.lock().abandon(self.key, self.ticket);
+        }
         self.shard.ended.notify_all();
     }
 }

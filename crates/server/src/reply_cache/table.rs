@@ -3,7 +3,7 @@
 //! Knows no clock and no lock. Invariants: `order`, `households` and the kept entries hold the same sequence numbers; those of a household are in rising
 //! order; what is kept is within its bounds after each change. Calls that run are as many as threads serve, and are not counted.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ type Household = IpAddr;
 pub(super) struct Table {
     bounds: TableBounds,
     entries: HashMap<Key, Entry>,
-    /// Kept replies, the oldest first.
-    order: BTreeMap<Ticket, Key>,
+    /// Kept replies, the oldest first, with the time since which they are kept.
+    order: BTreeMap<Ticket, (Key, Duration)>,
     households: HashMap<Household, VecDeque<Ticket>>,
     bytes: usize,
     next: u64,
@@ -84,27 +84,30 @@ impl Table {
 
     /// Says what to do about a call that came at `now`.
     pub(super) fn begin(&mut self, key: Key, fingerprint: Fingerprint, now: Duration) -> Begin<'_> {
-        let age = self.bounds.age;
-        let known = self.entries.get(&key).map(|entry| {
-            let fresh = |kept: &Kept| now.saturating_sub(kept.since) < age;
-            let same = entry.fingerprint == fingerprint;
-            (same, entry.ticket, entry.kept.as_ref().map(fresh))
-        });
-        match known {
-            None => {}
-            Some((true, ticket, None)) => return Begin::Running(ticket),
-            Some((false, _, None)) => return Begin::Unkept,
-            Some((true, _, Some(true))) => return Begin::Replay(self.reply_to(key)),
-            // The number is used again.
-            Some((_, _, Some(_))) => self.forget(key),
-        }
         let ticket = self.ticket();
-        let entry = Entry {
+        let first = Entry {
             fingerprint,
             ticket,
             kept: None,
         };
-        self.entries.insert(key, entry);
+        // The key is hashed once, but for calls that came before.
+        let known = match self.entries.entry(key) {
+            hash_map::Entry::Vacant(place) => {
+                place.insert(first);
+                return Begin::First(ticket);
+            }
+            hash_map::Entry::Occupied(known) => known.into_mut(),
+        };
+        let same = known.fingerprint == fingerprint;
+        let fresh = |kept: &Kept| now.saturating_sub(kept.since) < self.bounds.age;
+        match (same, known.kept.as_ref().map(fresh)) {
+            (true, None) => return Begin::Running(known.ticket),
+            (false, None) => return Begin::Unkept,
+            (true, Some(true)) => return Begin::Replay(self.reply_to(key)),
+            // The number is used again.
+            (_, Some(_)) => self.forget(key),
+        }
+        self.entries.insert(key, first);
         Begin::First(ticket)
     }
 
@@ -130,7 +133,7 @@ impl Table {
         // Replies are kept in the order in which they were made, which is not that in which the calls began.
         entry.ticket = later;
         self.bytes += cost;
-        self.order.insert(later, key);
+        self.order.insert(later, (key, now));
         self.households
             .entry(household(key.peer))
             .or_default()
@@ -165,13 +168,11 @@ impl Table {
 
     /// Forgets what is too old.
     fn expire(&mut self, now: Duration) {
-        while let Some((_, key)) = self.order.first_key_value() {
-            let key = *key;
-            let kept = self.entries.get(&key).and_then(|entry| entry.kept.as_ref());
-            if kept.is_some_and(|kept| now.saturating_sub(kept.since) < self.bounds.age) {
+        while let Some((_, (key, since))) = self.order.first_key_value() {
+            if now.saturating_sub(*since) < self.bounds.age {
                 return;
             }
-            self.forget(key);
+            self.forget(*key);
         }
     }
 
@@ -190,7 +191,9 @@ impl Table {
         let oldest = replies
             .and_then(VecDeque::front)
             .and_then(|ticket| self.order.get(ticket));
-        let Some(key) = oldest.copied() else { return false };
+        let Some((key, _)) = oldest.copied() else {
+            return false;
+        };
         self.forget(key);
         true
     }
