@@ -153,12 +153,18 @@ fn bench(bench: &Bench) -> Result<bool> {
 
 /// Whether a picture could be written there, asked before what takes its time to be drawn.
 pub(crate) fn check_picture(file: &Path) -> Result<()> {
-    let directory = match file.parent() {
+    let parent = match file.parent() {
         Some(parent) if parent != "" => parent,
         Some(_) | None => Path::new("."),
     };
-    rustix::fs::access(directory, Access::WRITE_OK)
-        .with_context(|| format!("--svg {}: {}", file.display(), directory.display()))
+    let written = match std::fs::metadata(file) {
+        Ok(found) if found.is_dir() => anyhow::bail!("--svg {}: it is a directory", file.display()),
+        // What is there is written over, and needs nothing of its directory.
+        Ok(_) => file,
+        Err(_) => parent,
+    };
+    rustix::fs::access(written, Access::WRITE_OK)
+        .with_context(|| format!("--svg {}: {}", file.display(), written.display()))
 }
 
 /// Prints comparisons, and on which machine they were made.
@@ -175,4 +181,18 @@ fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> 
         .iter()
         .for_each(|compared| println!("{}", compared.line()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_refused_where_it_could_not_be_written() {
+        let place = tempfile::tempdir().expect("a place");
+        let at = |name: &str| check_picture(&place.path().join(name)).is_ok();
+        assert!(at("new.svg") && !at("missing/new.svg") && !at(""));
+        std::fs::write(place.path().join("old.svg"), "").expect("a file");
+        assert!(at("old.svg"));
+    }
 }

@@ -100,6 +100,7 @@ pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
         let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
         return slow::run(&credential(user(arguments)), pairs, arguments.json);
     }
+    arguments.svg.as_deref().map_or(Ok(()), super::check_picture)?;
     let report = measure(arguments)?;
     if let Some(path) = &arguments.svg {
         std::fs::write(path, report.picture()?).with_context(|| path.display().to_string())?;
