@@ -1,4 +1,4 @@
-//! Asking the server about one object: GETATTR that several share, ACCESS, and what both teach.
+//! Asking the server about one object: GETATTR, shared by those who need it at the same time, and ACCESS.
 
 use std::sync::Arc;
 

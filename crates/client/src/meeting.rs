@@ -1,10 +1,9 @@
-//! How opens and removals of ours meet.
+//! Opens and removals by this mount that coincide.
 //!
-//! An NFSv3 server forgets a file with its last name. So a file counts as being opened before the server is asked whether it
-//! may be, and a removal of it takes the way of a file that is open; and a removal that found nobody is known until it has
-//! ended, so that an open that comes meanwhile waits and then finds out whether the file is still there. Which of the two was
-//! first is decided under the lock of the file's facts. Changes of one name take turns, for what a removal knows of its file
-//! is what it knows of the name.
+//! An NFSv3 server forgets a file with its last name. So a file counts as being opened before the server is asked for permission,
+//! and a removal then treats it as open (silly rename). A removal of a file that nobody has open is registered until it has ended,
+//! so that an open in between waits and then finds out whether the file still exists. Which of the two came first is decided
+//! under the lock of the file's facts. Changes of one name take turns, because a removal knows its file only by the name.
 //!
 //! Invariants: no opening begins while a removal of its file is under way, and no removal while the file is open or being
 //! opened; an opening waits for removals of its own file alone, however long the server is silent; all guards give back what

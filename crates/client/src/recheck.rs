@@ -1,7 +1,7 @@
-//! Files that stay open: whoever keeps copies of their data reads them without asking us.
+//! Checks files that stay open, whose cached data the kernel serves without asking us.
 //!
-//! Owns the question that such a reader would have asked. Linux looks at a file again when its attributes have expired; a
-//! kernel that reads from its own pages cannot tell us to, so it is done for each open file as its attributes expire.
+//! Owns the GETATTR that such a reader would have caused. The Linux client checks a file on a read after its attributes have expired.
+//! A kernel that reads from its own pages does not tell us of it, so each open file is checked as its attributes expire.
 
 use curt_rpc::client::Interrupt;
 use curt_trace::{Cause, scope};

@@ -1,7 +1,8 @@
-//! Directories that hold names of removed files (sillyrename).
+//! Silly rename: directories that hold the `.nfs` names of removed files.
 //!
-//! Owns which of those names are being removed: who removes or replaces the directory waits for these, for the last close came first and
-//! the directory is empty without them. It waits for no others: of a file that is still open the name stays. Its lock is a leaf.
+//! Owns which of those names are being removed. Removing or replacing a directory waits for these, because their last close came
+//! first and the directory is empty without them. It waits for no others: the name of a file that is still open stays. The lock
+//! is a leaf.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -1,4 +1,4 @@
-//! What statfs(2) tells, kept for a moment.
+//! statfs(2), whose answer is cached for a moment.
 
 use std::time::Duration;
 

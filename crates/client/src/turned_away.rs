@@ -1,11 +1,11 @@
-//! Opens that failed since their file was gone (ESTALE), and come again.
+//! Opens that failed because their file was gone (ESTALE), and are retried by the kernel.
 //!
-//! A kernel then looks the name up and opens what it leads to, once. Where this mount replaces a file all the time that one may be gone as
-//! well, and a program would be told of ESTALE, which never happens to files of this machine. So the file that a look-up finds for who was
-//! turned away counts as being opened from then on: a replacement lets it live until its last close.
+//! The kernel then looks the name up and opens what it finds, once. If this mount replaces the file all the time, that one may be gone
+//! as well, and a program would see ESTALE, which never happens on a local file system. So the file that the second look-up finds
+//! counts as being opened from then on: a replacement keeps it until its last close.
 //!
-//! Owns who was turned away, and which files are held for them. Bounds: so many threads, each for so long; who does not come back by then
-//! loses what is held at somebody's next look-up.
+//! Owns which threads were turned away, and which files are held for them. Both the number of threads and the time are bounded; what
+//! is held for a thread that does not come back in time is released at the next look-up of any thread.
 
 use std::{
     collections::HashMap,

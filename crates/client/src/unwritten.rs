@@ -1,4 +1,4 @@
-//! What is not on the server's disk yet, by path: for the log of a mount that ends.
+//! Lists by path what is not on the server's disk yet, for the log of a mount that ends.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! May this caller? The server's word, kept for a while, or the mode bits (`noaccesscheck`).
+//! Access decisions: by the server's answer, cached for a while, or by mode bits (`noaccesscheck`).
 //!
-//! Owns the rules of access: when a kept answer counts, when mode bits do, and what they may not decide.
+//! Owns the rules of access: when a cached answer applies, when mode bits apply, and what mode bits may not decide.
 //!
 //! Invariants:
-//! - Uid 0 is never judged by mode bits: the server may squash it.
-//! - A denial is never the last word of anything but the server: it is confirmed by one ACCESS, at most once a second for
-//!   one file and credential.
-//! - Data that another credential fetched are not served before the server granted this one something on the file.
+//! - Mode bits never decide for uid 0, which the server may squash.
+//! - Only the server denies finally: any other denial is confirmed by one ACCESS, at most once a second for one file and
+//!   credential.
+//! - Data fetched under another credential are not served before the server has granted this one something on the file.
 //!
 //! Must not know where groups come from, nor which operation asks.
 

@@ -1,13 +1,12 @@
-//! Complete directories: all names are known, so what is not among them is missing.
+//! Complete directories: all names are known, so any other name is missing.
 //!
-//! Owns what makes a listing complete, what ends that, and which names it says nothing about. A name that is not in a complete
-//! directory is a missing name like one that was looked up: it is judged by [`crate::names::decide_lookup`] under the label
-//! given here, so its lifetime, the racy guard, the purge when the directory's stamp moves and `lookupcache=pos` are the rules
-//! that hold for those.
+//! Owns what makes a listing complete, what ends that, and which names it says nothing about. A name that a complete directory
+//! does not contain is a missing name like one that was looked up: [`crate::names::decide_lookup`] judges it by the label given
+//! here, with the same lifetime, racy guard, invalidation when the directory's stamp changes, and `lookupcache=pos`.
 //!
-//! Invariant: a label comes out of a pass only if every reply from the first name to the last one showed the directory in one
-//! state, and nothing of ours was on its way meanwhile. It bears the date of the first request: what was made after that may
-//! have been passed by.
+//! Invariant: a pass yields a label only if every reply from the first name to the last showed the same state of the directory,
+//! and no change of ours was in progress meanwhile. The label has the date of the first request, because the pass may have
+//! missed names created after that.
 //!
 //! Must not know cookies, replies or how names are kept.
 

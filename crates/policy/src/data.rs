@@ -1,10 +1,9 @@
-//! When are a file's cached pages good?
+//! When are a file's cached data valid?
 //!
-//! Owns the read half of close-to-open as far as it is a decision. Pages carry the contents epoch under which they were
-//! fetched or written; attributes end an epoch when size, mtime or ctime change by another hand (see
-//! [`crate::attributes`]).
+//! Owns the decisions of the read half of close-to-open. Pages are labelled with the contents epoch in which they were fetched or
+//! written; an epoch ends when attributes show that somebody else changed size, mtime or ctime (see [`crate::attributes`]).
 //!
-//! Must not know bytes, ranges or pages' whereabouts.
+//! Must not know bytes, ranges or where pages are stored.
 
 use crate::{
     attributes::{Absorbed, AttributeState, Ticket},

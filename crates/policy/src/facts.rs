@@ -1,4 +1,4 @@
-//! What a server says of an object, as far as caching cares.
+//! What a server reports of an object, as far as caching needs it.
 //!
 //! Owns the change stamp: the value by which two states of an object are told apart. NFSv3 has mtime and ctime for it; a
 //! later protocol's change attribute becomes another variant of [`Stamp`], and every user of a stamp goes through the

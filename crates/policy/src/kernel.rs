@@ -1,8 +1,8 @@
-//! What may be promised to the kernel, which serves from its own caches without asking us.
+//! The lifetimes granted to the kernel, which answers from its own caches without asking us.
 //!
-//! Owns the lifetimes in FUSE replies. Invariant: a promise ends no later than our own belief; and no name is promised in a
-//! directory that somebody who can reach this mount may not search, because nobody checks search permission on names that
-//! the kernel knows.
+//! Owns the lifetimes in FUSE replies. Invariants: a promise ends no later than our own cache entry; no name is promised in a
+//! directory that some user of this mount may not search, because nobody checks search permission for names that the kernel
+//! has cached.
 
 use core::time::Duration;
 

@@ -4,15 +4,15 @@
 //! a plain value: no clock, no I/O, no lock, no thread, no inode table. Time comes in as a [`Moment`] (a number on the
 //! client's own scale) and is turned into a [`Freshness`] before anything is decided.
 //!
-//! Invariant: what is served was true at the server at some moment after the last point at which the options in force
-//! demand that it be true; each module says which point that is. SEMANTICS.md says the same in a user's words.
+//! Invariant: what is served was true at the server no earlier than the options in force permit; each module says when that is.
+//! SEMANTICS.md says the same in a user's words.
 //!
-//! Must not know: bytes, procedures, FUSE requests, errno values. [`linux`] is apart: the rules of another client, which ours are laid
-//! beside; it has a table of its own and speaks of procedures.
+//! Must not know: bytes, procedures, FUSE requests, errno values. The exception is [`linux`], a model of another client to compare
+//! ours with, which keeps state and speaks of procedures.
 //!
-//! How a caller goes about it: build the view from the state it holds, decide, and while the decision is to ask, send that
-//! request (holding no lock), absorb the reply, and decide again. A reply to a request sent after the operation began makes
-//! its attributes [`Freshness::Confirmed`], so this ends.
+//! How to use it: build the view from the state you hold, and decide. While the decision is to ask, send that request (holding
+//! no lock), absorb the reply, and decide again. This terminates, because a reply to a request sent after the operation began
+//! makes the attributes [`Freshness::Confirmed`].
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Names: which are present, which are missing, and for how long that is believed.
+//! Names: which exist, which are missing, and for how long that is trusted.
 //!
-//! Owns the rules of names as far as they are decisions. A name learned is labelled with its directory's contents epoch, which
-//! stands for one stamp (and those that our own changes, proven undisturbed, made of it). So a directory's names are purged
-//! in O(1): the epoch ends.
+//! Owns the rules of the DentryCache as far as they are decisions. A name is labelled with its directory's contents epoch at the
+//! time it was learned. An epoch stands for one stamp, and for the stamps that proven changes of our own turned it into. So all
+//! names of a directory are invalidated in O(1), by ending the epoch.
 //!
 //! Invariants:
-//! - A name is served only under the epoch in which it was learned, and only while the directory's attributes are believed.
-//! - A missing name never answers an operation that would make it: the server decides.
-//! - A name learned while the directory's stamp was young is asked for once more (the racy guard).
+//! - A name is served only in the epoch in which it was learned, and only while the directory's attributes are trusted.
+//! - A missing name never answers an operation that would create it: the server decides.
+//! - A name learned while the directory's stamp was recent is looked up once more (the racy guard).
 //!
 //! Must not know tables, bounds or handles.
 
@@ -21,12 +21,12 @@ use crate::{
     time::{Moment, left},
 };
 
-/// By what a name was learned; kept with each entry, and no other time is.
+/// How a name was learned. Kept with each entry; an entry has no other date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameLabel {
     /// The directory's contents epoch.
     pub epoch: Epoch,
-    /// When the request was sent that told.
+    /// When the request that showed it was sent.
     pub sent_at: Moment,
 }
 
@@ -35,13 +35,13 @@ pub struct NameLabel {
 pub enum NameIntent {
     /// To use what it leads to: stat, open, a component of a path, the source of a link.
     Use,
-    /// To make it, or to make sure that it is not there: O_CREAT, mkdir, the target of link, symlink, mknod or rename.
+    /// To create it, or to make sure that it does not exist: O_CREAT, mkdir, the target of link, symlink, mknod or rename.
     Make,
-    /// To remove or rename it: the server is asked by that very request.
+    /// To remove or rename it: that request itself asks the server.
     Remove,
 }
 
-/// What is kept of a name.
+/// What the DentryCache holds for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// Nothing.
@@ -52,14 +52,14 @@ pub enum Entry {
     Negative,
 }
 
-/// How a kept name stands to its directory.
+/// Whether a kept name can have missed a change of its directory (the racy guard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Solidity {
     /// Learned when no further change could carry the stamp it was learned under.
     Solid,
-    /// Not so, but so young that the guard's time has not passed since it was learned.
+    /// Learned while one still could, and less than the guard ago: a LOOKUP now could miss a change as well.
     RacyYoung,
-    /// Not so, and old enough to be asked for once more.
+    /// Learned while one still could, and long enough ago to be worth one more LOOKUP.
     RacyOld,
 }
 
@@ -74,7 +74,7 @@ pub struct NameView {
     pub within_lifetime: bool,
     /// Whether it can have missed a change.
     pub solidity: Solidity,
-    /// Whether the request that told of it was sent after the operation began.
+    /// Whether the request that showed it was sent after the operation began.
     pub just_learned: bool,
     /// The directory's attributes.
     pub directory: Freshness,
@@ -83,7 +83,7 @@ pub struct NameView {
 /// When a name is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted {
-    /// When the operation began that wants it.
+    /// When the operation that wants it began.
     pub began: Moment,
     /// The present.
     pub now: Moment,
@@ -124,7 +124,7 @@ impl NameView {
     }
 }
 
-/// For how long a name of this kind is believed; zero is off.
+/// How long a name of this kind is trusted; zero turns its caching off.
 #[must_use]
 pub const fn lifetime(entry: Entry, options: &CacheOptions) -> Duration {
     match (entry, options.names) {
@@ -137,7 +137,7 @@ pub const fn lifetime(entry: Entry, options: &CacheOptions) -> Duration {
 }
 
 impl CacheOptions {
-    /// Whether missing names are believed at all.
+    /// Whether missing names are cached at all.
     #[must_use]
     pub const fn keeps_missing_names(&self) -> bool {
         !lifetime(Entry::Negative, self).is_zero()
@@ -169,7 +169,7 @@ pub enum NameDecision {
     ServePositive,
     /// It is missing.
     ServeNegative,
-    /// Send GETATTR of the directory (one for all who wait for it), absorb, decide again.
+    /// Send GETATTR for the directory (shared by all who wait for it), absorb the reply, decide again.
     RevalidateDirectory,
     /// Send LOOKUP, for the reason given.
     Lookup(LookupWhy),
@@ -180,13 +180,13 @@ pub enum NameDecision {
 /// Why a LOOKUP is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupWhy {
-    /// Nothing is kept that an option lets us believe.
+    /// Nothing is cached that the options permit to serve.
     Unknown,
-    /// The directory was changed since.
+    /// The directory has changed since.
     DirectoryChanged,
     /// It is older than `nametimeo` or `negnametimeo`.
     TooOld,
-    /// It can have missed a change (the racy guard).
+    /// It may have missed a change (the racy guard).
     Racy,
 }
 

@@ -1,11 +1,10 @@
 //! Close-to-open: what open(2) must ask.
 //!
-//! Owns the rules of `cto`, `nocto` and `sloppycto`. The opener must see what was there when the last other client closed;
-//! so open asks for attributes unless an option lets it believe older ones. Permission to open is part of the decision,
-//! because one ACCESS brings the attributes too and then no GETATTR is needed.
+//! Owns the rules of `cto`, `nocto` and `sloppycto`. The opener must see what the last other client had written when it closed,
+//! so an open asks for attributes unless an option lets it use older ones. Permission to open is part of the decision, because
+//! the reply to ACCESS carries the attributes too, and then no GETATTR is needed.
 //!
-//! Invariant: without an option to the contrary an open is served only from attributes whose request was sent after it
-//! began.
+//! Invariant: unless an option says otherwise, an open is served only from attributes requested after it began.
 
 use core::time::Duration;
 
@@ -70,11 +69,11 @@ pub struct OpenView {
     pub attributes: Freshness,
     /// How long ago their request was sent.
     pub age: Duration,
-    /// Data of ours are unsent or uncommitted, or the file is open for writing here.
+    /// This mount has unsent or uncommitted data of the file, or has it open for writing.
     pub written_here: bool,
-    /// The file was written here, closed, and not asked about since.
+    /// The file was written and closed on this mount, and its attributes were not requested since.
     pub closed_after_writing: bool,
-    /// A byte-range lock is held here.
+    /// This mount holds a byte-range lock on it.
     pub locked: bool,
     /// What is known of the opener's rights.
     pub access: AccessView,
@@ -84,11 +83,11 @@ pub struct OpenView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum OpenDecision {
-    /// Open; no request. Data are good or not as the contents' epoch says.
+    /// Open without a request. Whether cached data are valid follows from the contents epoch.
     Serve(OpenServed),
     /// Send GETATTR, absorb, decide again.
     Revalidate,
-    /// Send ACCESS with the opener's credential (which brings attributes as well), absorb, decide again.
+    /// Send ACCESS with the opener's credential (its reply carries attributes as well), absorb, decide again.
     Ask(AskWhy),
     /// EACCES.
     Deny,
@@ -97,17 +96,17 @@ pub enum OpenDecision {
 /// Why an open needed no request of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenServed {
-    /// The attributes were asked for since it began.
+    /// The attributes were requested after it began.
     Confirmed,
     /// `nocto`, and the attributes are fresh.
     WithoutCloseToOpen,
-    /// `sloppycto`, and they are young enough.
+    /// `sloppycto`, and the attributes are recent enough.
     Sloppy,
 }
 
 /// Decides one open of an existing object.
 pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> OpenDecision {
-    // A device's or pipe's data are not the server's, and the kernel opens them itself; a directory's and a file's are.
+    // Only files and directories get here: the kernel opens devices and FIFOs itself, for their data are not the server's.
     match access::decide_access(&view.access, view.attributes, intent.needs(), options) {
         AccessDecision::Allow => {}
         AccessDecision::Deny => return OpenDecision::Deny,

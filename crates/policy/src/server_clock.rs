@@ -1,7 +1,7 @@
-//! What time is it at the server, at least, and how coarse is its clock?
+//! A lower bound of the server's time, and how coarse its clock is.
 //!
-//! Owns the racy guard: two changes within one step of a server's clock carry one stamp, so what was learned while the
-//! stamp was young may have missed the second one. Needs no request: each reply's ctime was the server's present once.
+//! Owns the racy guard: two changes within one step of the server's clock carry the same stamp, so what was learned while a stamp
+//! was that recent may have missed the second change. Needs no request: every ctime in a reply was once the server's present.
 //!
 //! Invariant: [`ServerClock::lower_bound`] is never later than the server's present, as long as its clock and ours run
 //! equally fast and its clock is not set back; a change of our own shows when it was.

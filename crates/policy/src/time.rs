@@ -1,6 +1,6 @@
 //! The client's own time as a plain number.
 //!
-//! Owns the scale on which replies are dated. Must not know where the numbers come from.
+//! Owns the scale on which replies are dated. Must not know which clock the numbers come from.
 
 use core::time::Duration;
 

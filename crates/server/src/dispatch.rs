@@ -1,5 +1,4 @@
-//! From a call to its procedure. Decodes no arguments and decides nothing but which program, version and procedure
-//! are served.
+//! Finds the procedure of a call. Decodes no arguments, and decides only which programs, versions and procedures are served.
 
 use std::sync::Arc;
 

@@ -1,12 +1,11 @@
-//! Handles: what of a file's identity goes to clients, and how it is known again.
+//! File handles: how a file's identity is encoded for clients, and verified when it comes back.
 //!
 //! A handle is 20 bytes of ours and at most 44 of the file system's: version 1, scheme 1, the kernel's type 1, length of the
 //! object's own part 1 (0: it is alone), export 4, file system 4, SipHash-2-4 tag 8 over all the rest. Behind the object's part
 //! may follow that of the directory it was found in, its type first (`subtree_check`).
-//! So it survives a restart, and nobody who was not given
-//! it can make it. What is no handle of this layout is `NFS3ERR_BADHANDLE`. One whose tag is wrong is
-//! `NFS3ERR_STALE`: it cannot be told from one that was signed before `--new-key`, whose holders must look their
-//! files up again.
+//! So a handle survives a restart, and only the server can make one. Bytes that do not have this layout are
+//! `NFS3ERR_BADHANDLE`. A handle with a wrong tag is `NFS3ERR_STALE`, because it cannot be distinguished from one signed
+//! before `--new-key`, whose holders must look their files up again.
 
 use arrayvec::ArrayVec;
 use curt_proto::nfs3::{FileHandle, Status};

@@ -1,5 +1,5 @@
-//! From a handle and a credential to a [`Target`]: signature, export, rules, identity, each only where what the connection
-//! remembers ([`Grants`]) does not skip it.
+//! Resolves a handle and a credential to a [`Target`]: signature, export, rules, identity. Each step is skipped where the
+//! connection remembers its result ([`Grants`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::identity::Identity;
 use crate::request::{Refusal, Request, Target};
 
 impl<'r, 'c> Request<'r, 'c> {
-    /// What a handle stands for, for this caller.
+    /// Resolves a handle for this caller.
     pub(crate) fn resolve(&mut self, handle: &FileHandle) -> Result<Target<'r>, Refusal> {
         let _stage = stages::enter(Stage::Handle, "handle");
         let who = self.who()?;
         let grants = self.remembered();
-        // Before anything that is decided under it.
+        // Read before anything is decided under it: a reload in between then makes the grant outdated.
         let generation = self.service.exports.generation();
         let counters = &self.service.counters;
         let known = grants.and_then(|grants| grants.find(generation, handle, &who));
@@ -47,7 +47,7 @@ impl<'r, 'c> Request<'r, 'c> {
         self.checked(grant)
     }
 
-    /// What a handle of ours stands for, for this caller.
+    /// Resolves the contents of a handle that this server made, for this caller.
     pub(crate) fn target(&mut self, signed: Signed) -> Result<Target<'r>, Refusal> {
         let who = self.who()?;
         let generation = self.service.exports.generation();
@@ -65,7 +65,7 @@ impl<'r, 'c> Request<'r, 'c> {
         self.context.memory(|| self.service.grants.begin())
     }
 
-    /// Finds out for whom a handle stands for what it says.
+    /// Decides export, rules and identity, where the connection remembers none of them.
     fn grant(
         &mut self,
         generation: u64,
@@ -86,9 +86,9 @@ impl<'r, 'c> Request<'r, 'c> {
         })
     }
 
-    /// Checks what no memory can tell. Where anything may take long, others read the connection on from here.
+    /// Checks what has to be checked on every request. If anything may take long, another thread goes on reading the connection.
     fn checked(&mut self, grant: Arc<Grant>) -> Result<Target<'r>, Refusal> {
-        // The way up, and the file's name in a directory that may be long, are looked for on the file system.
+        // subtree_check searches the file system: the path up, and a directory, perhaps a long one, for the file's name.
         if grant.export.vfs.waits() == Waits::Always || grant.rules.subtree_check {
             self.context.may_block();
         }
@@ -128,7 +128,7 @@ impl<'r, 'c> Request<'r, 'c> {
                 Decided::Open(export, rules) => break (export, rules),
                 Decided::Refused(refusal) => return Err(refusal),
                 Decided::Unknown(question) => {
-                    // Waiting holds nothing, and others of this connection need not wait as well.
+                    // No lock is held while waiting, and other calls of this connection need not wait as well.
                     self.context.may_block();
                     if !exports.names().wait(&question, deadline) {
                         return Err(Status::Jukebox.into());

@@ -1,12 +1,12 @@
-//! What a connection remembers of its last requests, so that the next one need not find it out again: a file and a caller are
-//! granted as a whole, by one comparison of the handle, the credential and the number of all present decisions.
+//! What a connection remembers of its last requests, so that the next one need not repeat the work: a file and a caller are
+//! granted together, by one comparison of the handle, the credential and the number of all current decisions.
 //!
-//! Layers, each asked only where the one above knows nothing: the last files with their callers; the last exports with what was
-//! decided of them for this client; the last callers, squashed. What is behind these is pure, or the exports of now. The handle's
-//! signature has no memory of its own: checking it costs less than looking it up (docs/decisions/request-layers.md).
+//! The layers, each used only if the one above has no answer: the last files with their callers; the last exports with the decision
+//! for this client; the last callers, squashed. Signature checks are not remembered separately, because checking costs less than
+//! looking up (docs/decisions/request-layers.md).
 //!
-//! Invariants: nothing is remembered of what was refused; what was decided under another number (`ExportsTable::generation`)
-//! is never used again; all of it is bounded, and belongs to one connection, so that connections wait for no lock of each other.
+//! Invariants: refusals are not remembered; what was decided under another number (`ExportsTable::generation`) is never used
+//! again; everything is bounded, and belongs to one connection, so that connections never wait for each other's locks.
 
 use std::sync::{Arc, Weak};
 

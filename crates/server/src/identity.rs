@@ -1,4 +1,4 @@
-//! Who a caller is taken for: the credential it sent, after the export's squashing.
+//! The identity that a caller is mapped to: its credential after the export's squashing.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One call in work: from a handle to the file it stands for and the caller it is asked for.
+//! One call in progress, and the [`Target`] that its handle and credential resolve to.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::exports::{Export, ExportRules};
 use crate::file_handle::Signed;
 use crate::grants::Grant;
 
-/// Why a call ends before its procedure.
+/// Why a call ends before its procedure runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The procedure fails with this status.
     Status(Status),
-    /// The call has no results at all.
+    /// The call is rejected at the RPC level, without results.
     Call(CallFailure),
 }
 
@@ -36,7 +36,7 @@ impl From<Status> for Refusal {
     }
 }
 
-/// A call's surroundings.
+/// What a procedure needs besides its arguments.
 pub(crate) struct Request<'r, 'c> {
     pub(crate) service: &'r NfsService,
     pub(crate) credential: &'r Auth<'r>,
@@ -44,22 +44,22 @@ pub(crate) struct Request<'r, 'c> {
 }
 
 impl<'r> Request<'r, '_> {
-    /// To be called before an operation on `target` that may wait for a disk: others then read the connection on.
+    /// Call this before an operation on `target` that may wait for a disk: another thread then goes on reading the connection.
     pub(crate) fn may_wait(&mut self, target: &Target<'_>) {
         if target.vfs().waits() != Waits::Never {
             self.context.may_block();
         }
     }
 
-    /// To be called before a question about `target` whose answer is in memory if the object was used lately: if it was not,
-    /// others read the connection on.
+    /// Call this before a query about `target` that is answered from memory if the object was used recently: if it was not, another
+    /// thread goes on reading the connection.
     pub(crate) fn may_wait_for(&mut self, target: &Target<'_>) {
         if !target.vfs().at_hand(&target.node) {
             self.context.may_block();
         }
     }
 
-    /// What two handles of one call stand for, which must be of one export.
+    /// Resolves the two handles of a call, which must belong to one export.
     pub(crate) fn resolve_both(
         &mut self,
         first: &FileHandle,
@@ -79,15 +79,15 @@ impl<'r> Request<'r, '_> {
     }
 }
 
-/// What two handles stand for.
+/// What the two handles of a call resolve to.
 pub(crate) enum Pair<'r> {
     /// Two objects of one export.
     Both(Target<'r>, Target<'r>),
-    /// Why they cannot be used together, and those that are good by themselves: their attributes are told.
+    /// Why they cannot be used together, and those that resolved: the reply carries their attributes.
     Not(Status, Option<Target<'r>>, Option<Target<'r>>),
 }
 
-/// A file and who asks for it.
+/// A file, and the caller on whose behalf it is used.
 pub(crate) struct Target<'r> {
     service: &'r NfsService,
     pub(crate) node: NodeHandle,
@@ -102,13 +102,13 @@ impl<'r> Target<'r> {
 }
 
 impl Target<'_> {
-    /// The tree that it is in; whoever asks for it works on it next.
+    /// The tree that it is in. The file-system stage begins here, because callers use the tree at once.
     pub(crate) fn vfs(&self) -> &dyn Vfs {
         stages::proceed(Stage::FileSystem);
         &*self.grant.export.vfs
     }
 
-    /// What an event says instead of the handle.
+    /// The hash that stands for the handle in events.
     pub(crate) fn handle_hash(&self) -> u32 {
         curt_trace::events::handle_hash(self.grant.handle.as_bytes())
     }

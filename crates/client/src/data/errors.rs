@@ -1,7 +1,8 @@
-//! Write errors on record: each open file is told of each once.
+//! Recorded write errors: each is reported to each open file once.
 //!
-//! Owns the rule of "once": a failure gets a number; an open file remembers the last number it was told (or that was old news
-//! when it was opened). A failure that nobody was told of yet is told to the next who opens. Must not know what failed.
+//! Owns the rule of "once": each failure has a number, and an open file remembers the last number that was reported to it (or that
+//! had been reported when it was opened). A failure that was reported to nobody yet is reported to the next opener. Must not know
+//! what failed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

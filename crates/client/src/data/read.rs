@@ -1,8 +1,8 @@
-//! Giving bytes to a reader.
+//! Assembles the answer to a read.
 //!
-//! Owns the way from segments and READs to one answer: ours (not yet written) before the server's, zeros for holes below our
-//! own end. Readers of one range share one READ. A READ whose range was written, cut or doubted while it was under way
-//! answers those who wait for it, who began before that, and nobody else.
+//! Owns the order of sources: unwritten data of ours before the server's, zeros for holes before our own end of the file. Readers of
+//! one range share one READ. A READ whose range was written, truncated or invalidated while it was in progress answers only those
+//! who already waited for it, since they began before that.
 
 use std::{
     ops::Range,

@@ -1,7 +1,8 @@
-//! One READ, and giving its bytes to a reader where they are received, without keeping them.
+//! One READ, whose bytes may go straight from the receive buffer to a reader, without being cached.
 //!
-//! Owns the decision whether one reply is all that a reader needs and nobody else waits for. It is taken on the thread that
-//! reads the connection, under the file's lock; the bytes are given away without it. Reads past all caches are here as well.
+//! Owns the decision whether one reply is all that a reader needs and nobody else waits for it. It is made on the thread that
+//! reads the connection, under the file's lock; the bytes are passed on without it. Direct reads, which bypass all caches, are
+//! here as well.
 
 use std::{
     ops::Range,

@@ -1,4 +1,4 @@
-//! LOOKUP: sent, and what its reply teaches.
+//! Sends LOOKUP and absorbs its reply.
 
 use std::sync::Arc;
 

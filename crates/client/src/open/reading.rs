@@ -1,4 +1,4 @@
-//! Reading an open file: whether what is cached may be served, and in whose name it is asked for.
+//! Reading an open file: whether cached data may be served, and on whose behalf the rest is requested.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl Client {
 
     fn read_error(&self, asked: &Asked, file: &OpenFile, error: DataError) -> Errno {
         if let DataError::Status(status) = error {
-            // It was asked in the opener's name.
+            // READ is sent with the opener's credential.
             let identity = Arc::clone(&file.identity);
             let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
             self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
@@ -72,7 +72,7 @@ impl Client {
         self.data_error(&file.inode, error)
     }
 
-    /// Cached data of a file that stays open are believed as long as its attributes are.
+    /// Cached data of a file that stays open are trusted as long as its attributes are.
     fn refresh_for_read(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
         let Some(data) = inode.data_if_any() else {
             return Ok(());

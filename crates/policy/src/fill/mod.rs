@@ -1,9 +1,9 @@
 //! Asking for a directory's names together: instead of one name, or instead of the attributes of one.
 //!
-//! Owns guesses about worth; nothing here changes an answer, only what is asked for. A reply with many names costs bytes, and
-//! work at the server, that a reply with one does not; it pays if enough of its names are wanted. Nobody knows that before, so
-//! it is guessed from what is known: how many names of the directory were asked for one by one, how large the directory says
-//! that it is, what such replies were worth in this directory, around it and on the whole mount, and what a request costs.
+//! Owns estimates of benefit; nothing here changes an answer, only what is requested. A reply with many names costs more bytes, and
+//! more work at the server, than a reply with one; it pays if enough of its names are used. That is not known beforehand, so it
+//! is estimated from: how many names of the directory were requested one by one, the directory's reported size, the benefit of
+//! such replies in this directory, in its siblings and on the whole mount, and the cost of a request.
 //!
 //! Invariants:
 //! - Where nothing speaks for it the names of a directory are asked for together only after so many were asked for one by one that

@@ -1,9 +1,9 @@
 //! NFSv3: one file per procedure (RFC 1813 section 3.3).
 //!
 //! Each takes decoded arguments and returns an [`Outcome`]; READ, READDIR and READDIRPLUS write their results straight
-//! into the reply. Attributes go with every failure whose handle resolves. A call that will block says so first
-//! ([`Context::may_block`](curt_rpc::server::Context::may_block)): every change (names and attributes are durable before
-//! they are answered), but not an unstable WRITE, which only reaches the page cache.
+//! into the reply. Every failure whose handle resolves carries attributes. A call that may block says so first
+//! ([`Context::may_block`](curt_rpc::server::Context::may_block)). That includes every change, because names and attributes are
+//! durable before the reply, but not an unstable WRITE, which only reaches the page cache.
 
 mod access;
 mod commit;
@@ -77,7 +77,7 @@ fn decoded<'a, T: Decode<'a>>(arguments: &'a [u8]) -> Result<T, CallFailure> {
     decode_all(arguments).map_err(|_| CallFailure::GarbageArguments)
 }
 
-/// Appends an outcome; a refusal by status carries no attributes, for the handle did not resolve.
+/// Appends an outcome; a refusal by status carries no attributes, because the handle did not resolve.
 fn finish<T: Encode, F: Encode + Default>(
     result: Result<Outcome<T, F>, Refusal>,
     reply: &mut Vec<u8>,
@@ -91,7 +91,7 @@ fn finish<T: Encode, F: Encode + Default>(
     Ok(())
 }
 
-/// What CREATE, MKDIR, SYMLINK and MKNOD return for what became of it.
+/// The results of CREATE, MKDIR, SYMLINK and MKNOD.
 fn created(
     directory: &Target<'_>,
     name: &[u8],
@@ -111,7 +111,7 @@ fn created(
     }
 }
 
-/// What REMOVE and RMDIR return for what became of it.
+/// The results of REMOVE and RMDIR.
 fn removed(directory: &Target<'_>, changed: Changed<()>) -> Outcome<WccData, WccData> {
     let wcc = directory.wcc(changed.before, changed.after);
     match changed.value {
@@ -120,7 +120,7 @@ fn removed(directory: &Target<'_>, changed: Changed<()>) -> Outcome<WccData, Wcc
     }
 }
 
-/// A status with the unchanged directory, for a mutation that was not begun.
+/// A failure of a change that was not begun, with the unchanged directory's attributes.
 fn not_begun<T>(directory: &Target<'_>, status: Status) -> Result<Outcome<T, WccData>, Refusal> {
     Ok(Outcome::Failed(status, directory.unchanged()))
 }

@@ -1,6 +1,5 @@
-//! READ (RFC 1813 section 3.3.6): the data go from the file into the reply without a stop. Small ones are copied from the page
-//! cache if they are there, large ones go from there to the socket; before a disk is waited for, the connection is left to
-//! others.
+//! READ (RFC 1813 section 3.3.6). Data go straight from the file into the reply: small amounts are copied from the page cache,
+//! large ones are sent from it to the socket. Before waiting for a disk, the thread leaves the connection to others.
 
 use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
 use curt_rpc::server::{CallFailure, FilePiece};
@@ -13,7 +12,7 @@ use crate::attributes::MAX_SIZE;
 use crate::request::{Refusal, Request, Target};
 use crate::status;
 
-/// From here on copying alone is worth handing the connection over for, in bytes: where no pieces of files can be sent.
+/// Where data cannot be sent from files: the size in bytes from which copying alone justifies handing the connection over.
 const LARGE_COPY: u32 = 256 << 10;
 
 /// Status, the flag of the attributes, the attributes, count, eof, and the length of the data.
@@ -29,7 +28,7 @@ pub(super) fn run(
         Err(refusal) => return fail(Err(refusal), reply),
     };
     let count = arguments.count.min(u32::try_from(DATA_MAX).unwrap_or(u32::MAX));
-    // Beyond the largest offset there is nothing: no file reaches there, and system calls would call it an error.
+    // No file reaches beyond the largest offset, and system calls would return an error instead of no data.
     let Some(end) = arguments
         .offset
         .checked_add(u64::from(count))
@@ -61,7 +60,7 @@ pub(super) fn run(
     }
 }
 
-/// Fills in the head that was left blank, or replaces it by a failure.
+/// Fills in the head that was left blank, or replaces it with a failure.
 fn finish_read(
     request: &mut Request<'_, '_>,
     target: &Target<'_>,
@@ -85,7 +84,7 @@ fn finish_read(
     };
     let copied = reply.len() - start - HEAD;
     debug_assert_eq!(copied, if piece.is_some() { 0 } else { read.count as usize });
-    // Encoded behind the data, moved to its place before them.
+    // Encoded behind the data and then moved before them, since only now is the head's content known.
     let tail = reply.len();
     Status::Ok.encode(reply);
     attributes.encode(reply);
@@ -122,7 +121,7 @@ fn finish_read(
 }
 
 fn beyond_the_largest_offset(target: &Target<'_>, reply: &mut Vec<u8>) -> Result<(), CallFailure> {
-    // A read of nothing: tells whether the caller may read at all.
+    // Reading nothing still checks whether the caller may read.
     let mut nothing = Vec::new();
     let answer = target
         .vfs()

@@ -1,12 +1,12 @@
-//! Which objects names led to lately, so that finding one again costs a look at its attributes (which the answer needs) and
-//! neither an open nor a question for its handle.
+//! A cache of the objects that names led to, so that a repeated LOOKUP costs one call for the attributes (which the reply needs
+//! anyway) and neither an open nor a request for the handle.
 //!
-//! A name is believed to lead to the same object if that has the same device, inode number and birth time. A file system may
-//! give the inode of a removed file to a new one within the same step of its clock (ext4 of Linux 6.1 does; the handle then
-//! differs while all three are the same): so only an object that was some time old when it was seen is remembered.
+//! A name is taken to lead to the same object if device, inode number and birth time are the same. A file system may reuse the
+//! inode of a removed file within the same step of its clock (ext4 of Linux 6.1 does; the handle then differs although all three
+//! are the same). So only objects that were some time old when they were seen are cached.
 //!
-//! Names that were asked for and names that listings have told are two tables, so that who lists a large directory does not have
-//! those forgotten that are asked for again and again.
+//! Names that were looked up and names from listings are kept in two tables, so that listing a large directory does not evict
+//! names that are looked up again and again.
 
 use std::hash::BuildHasher;
 

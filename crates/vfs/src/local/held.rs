@@ -1,12 +1,12 @@
-//! Objects that were asked for lately, held open with `O_PATH` under their handles: opening by handle costs several system
-//! calls, and two changes of capabilities, and finding it here none.
+//! Recently used objects, held open with `O_PATH` under their handles: opening by handle costs several system calls and two changes
+//! of capabilities; finding an object here costs none.
 //!
-//! A descriptor of this kind gives nobody any right: whoever opens the object for I/O does so with the caller's. It stands
-//! for the same object as the handle for as long as it is open, whatever is renamed; that the object is gone shows in its
-//! link count, which every user looks at. What it does do is keep the space of a file that somebody else removed: so
-//! what is not used is let go within two ticks, and what is removed through us at once.
+//! Such a descriptor grants no right: I/O opens the object with the caller's rights. While it is open it refers to the same
+//! object as the handle, whatever is renamed; a removed object is recognised by its link count, which every user checks. But it
+//! keeps the space of a file that somebody else removes. So an unused one is closed within two ticks, and one that is removed
+//! through us at once.
 //!
-//! The number is bounded. The sweeper (`sweeper`), whose looks are the ticks, lets go of what is idle.
+//! The number is bounded. The sweeper (`sweeper`), whose rounds are the ticks, closes those that are idle.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;

@@ -1,22 +1,22 @@
-//! A directory of this machine.
+//! A directory of this machine, served as a [`Vfs`](crate::Vfs).
 //!
 //! Objects are opened by handle with `O_PATH`; their type is known before anything opens them for I/O, so devices and FIFOs
-//! never are. Names are resolved one at a time, beneath the directory asked, through no symbolic link and into no other
+//! never are. Names are resolved one at a time, beneath the given directory, through no symbolic link and into no other
 //! file system. The kernel decides permissions for the caller's ids (`credentials`).
 //!
-//! *Mount points* below the root: as knfsd does without `crossmnt`, one shows the directory that it covers, because the
-//! tree is seen through a private copy of its mount that has no others on it. Where that needs a right this process
-//! has not (CAP_SYS_ADMIN), looking up a mount point is refused with `EACCES`.
+//! *Mount points* below the root show the directory that they cover, as with knfsd without `crossmnt`, because the tree is seen
+//! through a private copy of its mount that has no others on it. If this process lacks the right to make such a copy
+//! (CAP_SYS_ADMIN), looking up a mount point is refused with `EACCES`.
 //!
 //! *A sub-directory as root:* no name and no `..` leads out of it, and handles are made only for what was found in it. What
-//! is moved out of it by others keeps its handle for as long as it stays on the file system; binding handles to
-//! their place costs a walk for each use and belongs to the check of handles (see [`LocalVfs::is_within_root`]).
+//! others move out of it keeps its handle while it stays on the file system. Binding handles to their place would cost a walk
+//! for each use; it is part of checking handles (see [`LocalVfs::is_within_root`]).
 //!
-//! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which gives nobody a right; files stay open for I/O for
-//! a moment (`file_cache`), each for one caller and purpose, whose right is compared before each use (`open`). Names and
-//! verdicts about rights are remembered, too, and believed only while a look at the object agrees (`children`, `verdicts`).
+//! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which grants no right. Files stay open for I/O for a
+//! moment (`file_cache`), each for one caller and purpose, whose right is checked before each use (`open`). Names and access
+//! verdicts are cached too, and used only while the object's attributes agree (`children`, `verdicts`).
 //!
-//! Threads that serve have a umask of their own, which is 0: modes come from clients.
+//! Serving threads have a umask of 0 of their own, because modes come from clients.
 
 mod children;
 mod credentials;

@@ -1,4 +1,4 @@
-//! Finding and making names.
+//! Looking up and creating names.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

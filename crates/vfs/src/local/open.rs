@@ -1,5 +1,5 @@
-//! Opening regular files for I/O, and the rights to what is open already. This alone decides whether a descriptor may be used by
-//! a caller.
+//! Opening regular files for I/O, and the rights to files that are already open. Nothing else decides whether a caller may use a
+//! descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The way up from a directory, which ends at the root of the tree: nothing above that, or beside it, is anybody's business.
+//! The path up from a directory, which ends at the root of the tree: nothing above or beside it is ever exposed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,8 +1,8 @@
-//! Reading: small pieces are copied from the page cache, large ones told as pieces of a file for sendfile(2).
+//! Reading: small amounts are copied from the page cache, large ones returned as pieces of a file for sendfile(2).
 //!
-//! The attributes that go with an answer were taken before the data: should the file change in between, the reader has newer
-//! data under an older time, and finds out; the other way round it would not. What never waits asks the kernel whether
-//! the data are in memory (`RWF_NOWAIT`, cachestat(2)); a file system that cannot tell is remembered and counts as slow.
+//! The attributes of an answer are taken before the data. If the file changes in between, the reader has newer data with an older
+//! time, and will notice; the other way round it would not. A read that must not wait asks the kernel whether the data are in
+//! memory (`RWF_NOWAIT`, cachestat(2)); a file system that cannot say so is remembered, and counts as slow.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What was learnt lately, in a bounded table: any number of threads look things up, and when a part of the table is full, what
-//! was not used since that last happened goes.
+//! A bounded, concurrent cache. When a part of the table is full, the entries go that were not used since it was last full.
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;

@@ -1,6 +1,6 @@
-//! What the kernel decided about a caller's rights to an object, kept for as long as the object says the same of its
-//! permissions (mode, owner, group, ctime). A verdict about an object whose ctime is not past yet is not kept: it could
-//! change once more within the same step of the clock.
+//! The kernel's decisions about callers' rights to objects, cached while an object's permissions (mode, owner, group, ctime) stay
+//! the same. A verdict about an object whose ctime is not yet past is not cached, because the object could change once more
+//! within the same step of the clock.
 
 use std::hash::BuildHasher;
 

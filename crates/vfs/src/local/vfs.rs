@@ -1,4 +1,4 @@
-//! The [`Vfs`] of a local tree: each operation finds its object, works as the caller, and hands on to its module.
+//! The [`Vfs`] of a local tree: each operation finds its object, takes on the caller's identity, and calls its module.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,16 +1,17 @@
-//! Files that are open for I/O, so that a READ or WRITE of a file that was used lately opens nothing.
+//! The FileCache: files kept open for I/O, so that a READ or WRITE of a recently used file opens nothing.
 //!
-//! A descriptor is found by object, exact access and caller: what one was opened for serves nobody and nothing else. Whoever
-//! finds none opens the file alone, while others that want the same one wait. What always holds:
+//! A descriptor is found by object, exact access and caller, and serves no other. If there is none, one thread opens the file
+//! while others that want the same descriptor wait. Invariants:
 //!
-//! - the cache gives no right: each user compares what the file says of its permissions now with what it said when the
-//!   caller's right was checked ([`OpenFile::is_checked`]), and has it checked again where that differs;
-//! - a descriptor to write goes within half a second of its last use, since nobody can execute the file meanwhile; one to
-//!   read within two seconds;
-//! - what is removed, replaced or changes hands through us is closed before that is answered, but for requests in work;
-//! - descriptors that are wanted elsewhere are never missing for what is kept here (`budget`).
+//! - the cache grants no right: each user compares the file's permissions now with those at the time the caller's right was
+//!   checked ([`OpenFile::is_checked`]), and has it checked again if they differ;
+//! - a descriptor for writing is closed within half a second of its last use, because nobody can execute the file meanwhile;
+//!   one for reading within two seconds;
+//! - a file that is removed, replaced or given another owner through us is closed before the reply, except for requests in
+//!   progress;
+//! - the cache never uses up descriptors that are needed elsewhere (`budget`).
 //!
-//! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per shard for who closes.
+//! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per shard for whoever closes.
 
 mod budget;
 mod counters;
