@@ -1,9 +1,9 @@
-//! A mount's control socket: what it did, what is in force, and changes of its options while it runs. A server's socket is
-//! made and asked by the same means ([`listen_at`], [`exchange`]), with words of its own.
+//! A mount's control socket: its figures, the options in force, and changes of options at run time. A server's socket is
+//! made and queried in the same way ([`listen_at`], [`exchange`]), with a protocol of its own.
 //!
-//! Each daemon listens on `PID.socket` in the [`directory`] of its user. A question is one line of JSON, so is its
-//! answer; a peer that says nothing for a second, or more than 64 KiB, is cut off. Only root and the daemon's own user reach the
-//! socket: what programs ask for is nobody else's business.
+//! Each daemon listens on `PID.socket` in the [`mod@directory`] of its user. Questions and answers are one line of JSON each; a
+//! peer that sends nothing for a second, or more than 64 KiB, is disconnected. Only root and the daemon's own user can reach
+//! the socket, because it shows what programs ask for.
 
 mod asking;
 mod difference;

@@ -1,9 +1,9 @@
 //! What is exported, to whom, and by which rules (exports(5)).
 //!
-//! From text to decision: `parser` reads a file into lines, `options` what stands in parentheses, `clients` whom a line means;
-//! the binary opens the directories and hands [`ExportDefinition`]s in; `table` decides who may use which export how; `names`
-//! knows what name services say. An [`Exports`] never changes: a reload makes another one, and what was decided by the old one
-//! is known by its generation. It must not know requests or procedures.
+//! From text to decision: `parser` reads a file into lines, `options` parses what is in parentheses, `clients` the clients that a
+//! line names; the binary opens the directories and passes in [`ExportDefinition`]s; `table` decides who may use which export, and
+//! how; `names` caches the answers of name services. A [`table::Exports`] never changes: a reload makes another one, and decisions
+//! by the old one are recognised by its generation. Must not know requests or procedures.
 
 mod clients;
 mod explain;

@@ -26,7 +26,7 @@ use super::tree::{make_file, remove_file};
 const LEAST: usize = 1 << 10;
 /// The largest.
 pub(super) const MOST: usize = 16 << 20;
-/// How much of a file is written in one pass, unless that is less than [`PIECES_MIN`] sizes.
+/// How much of a file is written in one pass, within the bounds of [`COUNTS`].
 const FILE_BYTES: usize = 4 << 20;
 /// How many sizes a file has at least, and at most.
 const COUNTS: (usize, usize) = (2, 256);
