@@ -248,6 +248,36 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_not_patient_sends_of_a_file_what_the_socket_takes_and_keeps_the_rest() {
+        let (connection, client) = connected();
+        let content: Vec<u8> = (0u32..1 << 18).flat_map(u32::to_be_bytes).collect();
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
+        assert_eq!(rustix::io::write(&file, &content), Ok(content.len()));
+        let piece = FilePiece {
+            file: Arc::new(file),
+            offset: 0,
+            length: 1 << 20,
+            failed: Arc::default(),
+        };
+        // Nobody reads: who waited would do so without end.
+        let sent = connection.send_with_file([&[1], &[]], &piece, &[2], false, &Limits::default());
+        assert_eq!(sent, Sent::Waits);
+        let unsent = connection.unsent.load(Ordering::Relaxed);
+        assert!(unsent < content.len(), "all of the file was kept");
+        let flags = rustix::fs::fcntl_getfl(&connection.socket).expect("they are known");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+        let mut received = Vec::new();
+        while received.len() < content.len() + 2 {
+            let mut bytes = [0; 4096];
+            let count = rustix::io::read(&client, &mut bytes).expect("there is more");
+            received.extend_from_slice(&bytes[..count]);
+            connection.drain();
+        }
+        assert!(received == [&[1], &*content, &[2]].concat());
+    }
+
+    #[test]
     fn whoever_looks_for_slow_clients_waits_for_nobody_who_sends() {
         let (connection, _client) = connected();
         let (tell, told) = mpsc::channel();

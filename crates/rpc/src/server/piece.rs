@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use rustix::io::Errno;
+use rustix::{fs::OFlags, io::Errno};
 
 /// A piece of a file that a reply is to contain.
 #[derive(Clone, Debug)]
@@ -42,8 +42,22 @@ impl FilePiece {
         usize::try_from(self.length).unwrap_or(usize::MAX)
     }
 
-    /// Sends as much as the socket takes within its own timeout for sending.
-    pub(super) fn push(&self, socket: &OwnedFd) -> Pushed {
+    /// Sends as much as the socket takes: at once, or, if someone is `patient`, within its own timeout for sending.
+    pub(super) fn push(&self, socket: &OwnedFd, patient: bool) -> Pushed {
+        if patient {
+            return self.push_some(socket);
+        }
+        // There is no other way to tell sendfile(2). Whoever begins to receive meanwhile waits for nothing either: at worst the connection
+        // is parked.
+        if rustix::fs::fcntl_setfl(socket, OFlags::NONBLOCK).is_err() {
+            return Pushed::Some(0);
+        }
+        let pushed = self.push_some(socket);
+        let _ = rustix::fs::fcntl_setfl(socket, OFlags::empty());
+        pushed
+    }
+
+    fn push_some(&self, socket: &OwnedFd) -> Pushed {
         let mut offset = self.offset;
         let mut sent = 0;
         while sent < self.length() {
@@ -106,7 +120,7 @@ mod tests {
             length: 8,
             failed: Arc::default(),
         };
-        assert_eq!(piece.push(&socket.expect("a socket")), Pushed::Some(0));
+        assert_eq!(piece.push(&socket.expect("a socket"), true), Pushed::Some(0));
         piece.failed.load(Ordering::Relaxed)
     }
 

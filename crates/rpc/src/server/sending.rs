@@ -121,10 +121,10 @@ impl Connection {
     ) -> Result<usize, Errno> {
         let head = before[0].len() + before[1].len();
         let mut sent = push(&self.socket, before, SendFlags::MORE)?;
-        if sent < head || !patient {
+        if sent < head {
             return Ok(sent);
         }
-        match piece.push(&self.socket) {
+        match piece.push(&self.socket, patient) {
             Pushed::Some(count) => sent += count,
             Pushed::Lost(errno) => return Err(errno),
         }
