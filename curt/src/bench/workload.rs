@@ -201,7 +201,7 @@ impl Run<'_> {
         let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
         let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
         bar.finish_and_clear();
-        let mount = mounted.report()?;
+        let mount = mounted.report_at_rest()?;
         let report = Report {
             workload: self.workload.name().to_owned(),
             vers: self.vers.to_owned(),

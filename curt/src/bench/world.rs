@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use curt_mount::control::{self, MountReport};
@@ -13,7 +13,10 @@ use tempfile::TempDir;
 use super::daemon::{Daemon, own_program, until};
 
 /// How long a server or a mount may take to be there.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
+/// For how long a mount sends nothing that has sent everything, and how long that is waited for at most.
+const STILL: Duration = Duration::from_millis(200);
+const STILL_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the files are.
 pub(crate) struct World {
@@ -135,6 +138,20 @@ impl Mounted {
     /// What the daemon says that it did.
     pub(crate) fn report(&self) -> Result<MountReport> {
         Ok(control::find(&control::directory(), &self.directory)?.1)
+    }
+
+    /// The same once nothing is sent any more: what a kernel reads ahead comes after the end of whoever it reads it for.
+    pub(crate) fn report_at_rest(&self) -> Result<MountReport> {
+        let deadline = Instant::now() + STILL_WITHIN;
+        let mut last = self.report()?;
+        loop {
+            std::thread::sleep(STILL);
+            let report = self.report()?;
+            if report.counters.requests == last.counters.requests || Instant::now() >= deadline {
+                return Ok(report);
+            }
+            last = report;
+        }
     }
 
     /// The daemon's process id.
