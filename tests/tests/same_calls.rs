@@ -53,6 +53,33 @@ fn random_calls_answer_so_with_noac_too() -> Result<()> {
 }
 
 #[test]
+fn random_calls_answer_so_where_the_kernel_keeps_names_and_attributes() -> Result<()> {
+    compare("noaccesscheck", 71, 20_000)
+}
+
+#[test]
+fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> Result<()> {
+    let network = Network::new()?;
+    let export = in_memory(&network, "export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},noaccesscheck,actimeo=600", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    // The file has another name, so that it stays.
+    let script = format!(
+        "there={} here={}
+         seen() {{ stat -c '%h %s %y %z' $1/d $1/g; }}
+         mkdir -m 777 $here/d; echo x >$here/d/f; ln $here/d/f $here/g; exec 3<$here/d/f; rm $here/d/f
+         [[ $(seen $here) == $(seen $there) && $(ls -A $there/d) == .nfs* ]]
+         exec 3<&-
+         until [[ -z $(ls -A $there/d) && $(seen $here) == $(seen $there) ]]; do sleep 0.01; done",
+        export.display(),
+        mount.directory().display()
+    );
+    network.shell(&script, Duration::from_secs(60))?;
+    mount.unmount()
+}
+
+#[test]
 fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
