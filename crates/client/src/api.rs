@@ -180,13 +180,15 @@ pub struct FileSystemStatistics {
 /// Told of what a client finds out by itself. Called without any lock of the client; may be called on any thread that is
 /// inside an operation, so it must not wait for other operations.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// A file's data were changed by others: copies are void. Not called for what an open
-    /// finds; that is in [`Opened::data`].
-    fn contents_changed(&self, id: InodeId);
+    /// A file's data were changed by others: copies are void. What an open finds is in [`Opened::data`], too.
+    ///
+    /// `size_before`: the size that attributes told before. Nothing if no attributes tell of the change: what was written went
+    /// elsewhere than whoever keeps copies had thought.
+    fn contents_changed(&self, id: InodeId, size_before: Option<u64>);
 
     /// The same of a directory: which of its names are there is not known any more.
     fn names_changed(&self, id: InodeId) {
-        self.contents_changed(id);
+        self.contents_changed(id, None);
     }
 
     /// This client changed an object in a way that nobody waited for: whoever keeps its attributes has to ask for them again.

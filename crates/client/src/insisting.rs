@@ -81,8 +81,8 @@ pub(crate) struct TakesBack {
 }
 
 impl Observer for TakesBack {
-    fn contents_changed(&self, id: InodeId) {
-        self.observer.contents_changed(id);
+    fn contents_changed(&self, id: InodeId, size_before: Option<u64>) {
+        self.observer.contents_changed(id, size_before);
     }
 
     fn names_changed(&self, id: InodeId) {

@@ -80,12 +80,9 @@ fn wanted(wishes: Wishes) -> u64 {
         // Plus costs 13 times as much per name, so it is for listings whose names are then looked up: the kernel sees that.
         | feature::DO_READDIRPLUS
         | feature::READDIRPLUS_AUTO;
-    features |= if wishes.reading_revalidates {
-        feature::AUTO_INVAL_DATA
-    } else {
-        // We know better than size and time when data have changed: by what an open finds.
-        feature::EXPLICIT_INVAL_DATA
-    };
+    if wishes.reading_revalidates {
+        features |= feature::AUTO_INVAL_DATA;
+    }
     if wishes.posix_locks {
         features |= feature::POSIX_LOCKS;
     }
@@ -195,8 +192,9 @@ mod tests {
 
     #[test]
     fn the_kernel_drops_pages_by_itself_only_where_reading_is_to_revalidate() {
+        // What only we decide would also leave a file's old last page when a reply tells that the file has grown.
         let both = feature::AUTO_INVAL_DATA | feature::EXPLICIT_INVAL_DATA;
-        assert_eq!(agreed(45, both, LOCKS).features, feature::EXPLICIT_INVAL_DATA);
+        assert_eq!(agreed(45, both, LOCKS).features, 0);
         let wishes = Wishes {
             reading_revalidates: true,
             ..LOCKS

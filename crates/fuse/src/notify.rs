@@ -4,14 +4,22 @@
 //! [`Notifier::invalidate_entry`] and [`Notifier::delete`] for every operation in that directory: never call them while
 //! holding a lock that an answer needs, and those about names never from a method that answers a request in that directory.
 
-use std::{io::IoSlice, os::fd::OwnedFd, sync::Arc};
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
 
 use rustix::io::Errno;
 
 use crate::{
     abi::{EXPIRE_ONLY, encode, notify},
+    sys,
     values::NodeId,
 };
+
+/// `fuse_notify_store_out`.
+const ENLARGE_BYTES: usize = 24;
 
 /// Sends notifications. Errors: ENOENT if the kernel does not know the object or name (nothing to do then), ENOSYS or EINVAL
 /// if it does not know the notification, ENODEV after the mount has ended.
@@ -39,6 +47,28 @@ impl Notifier {
                 &length.to_ne_bytes(),
             ],
         )
+    }
+
+    /// Has the kernel take a file for as large as `size`, if it takes it for smaller; no page changes.
+    ///
+    /// There is no notification for it. But the kernel, when told to keep bytes, has the file reach as far as they do before it
+    /// copies them (Linux 2.6.36 to 6.18, `fuse_notify_store`): it is told of one byte there, which it cannot read.
+    ///
+    /// # Errors
+    /// See [`Notifier`].
+    pub fn enlarge(&self, node: NodeId, size: u64) -> Result<(), Errno> {
+        let Some(last) = size.checked_sub(1) else {
+            return Ok(());
+        };
+        let header = encode::notification_header(ENLARGE_BYTES + 1, notify::STORE);
+        let (count, padding) = (1_u32.to_ne_bytes(), [0; 4]);
+        let node = node.0.to_ne_bytes();
+        let message = [&header[..], &node, &last.to_ne_bytes(), &count, &padding].concat();
+        match sys::write_and_an_unreadable_byte(self.device.as_fd(), &message) {
+            // That of the byte: all that comes before is done.
+            Err(Errno::FAULT) => Ok(()),
+            result => result,
+        }
     }
 
     /// Voids a name, present or missing.

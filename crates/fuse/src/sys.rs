@@ -1,8 +1,11 @@
 //! The system calls that safe wrappers do not cover.
 //!
-//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper anywhere. Buffers are pages of their own because a vector of 1 MiB
+//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper anywhere, nor is there one for writing what cannot be read. Buffers are pages of their own because a vector of 1 MiB
 //! costs a memset of it once the allocator has reused memory (about 30 µs), and thousands of them would be kept resident.
-#![allow(unsafe_code, reason = "an ioctl of the FUSE device, and anonymous pages")]
+#![allow(
+    unsafe_code,
+    reason = "an ioctl of the FUSE device, a write that ends early, and anonymous pages"
+)]
 
 use std::{
     ffi::c_void,
@@ -28,6 +31,27 @@ pub(crate) fn clone_device(device: BorrowedFd<'_>, original: BorrowedFd<'_>) -> 
     let request = unsafe { ioctl::Setter::<CLONE, u32>::new(number) };
     // SAFETY: `device` is a descriptor of the FUSE device, for which the opcode is defined; nothing else is touched.
     unsafe { ioctl::ioctl(device.as_fd(), request) }
+}
+
+/// Writes `bytes` and one byte that is nowhere, as one message: whoever reads the message gets EFAULT there.
+pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
+    let parts = [
+        libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        },
+        libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 1,
+        },
+    ];
+    // SAFETY: the kernel only reads what the two describe: `bytes`, which are borrowed, and nothing at the null address, which
+    // it notices itself.
+    let written = unsafe { libc::writev(device.as_raw_fd(), parts.as_ptr(), 2) };
+    if written >= 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
 /// Bytes that take memory only where they were written to.

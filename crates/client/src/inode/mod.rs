@@ -229,7 +229,7 @@ impl Inode {
             .facts()
             .is_some_and(|after| takes_names_back(&before, &after));
         if absorbed.contents_changed {
-            self.drop_contents(facts);
+            self.drop_contents(facts, before.size);
         } else if is_closed {
             drop(facts);
             // Nobody would check who goes through it by the names that the kernel has.
@@ -240,8 +240,8 @@ impl Inode {
         absorbed
     }
 
-    /// The contents changed: whoever keeps them, or names, is told.
-    fn drop_contents(&self, mut facts: MutexGuard<'_, InodeFacts>) {
+    /// The contents changed: whoever keeps them, or names, is told. `size`: the server's file had it before.
+    fn drop_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
         facts.void_copies();
         self.tell_invalid(&facts, "data", "it changed at the server");
         let kind = facts.state.facts().map(|known| known.kind);
@@ -251,7 +251,9 @@ impl Inode {
         } else {
             tell_begin!(self.subject_in(&facts), NfsInvalidateMappingEnter {});
         }
+        let mut size_before = size;
         if let Some(data) = self.data_if_any() {
+            size_before = data.local_size(size);
             if data.pages_since().is_some() {
                 self.core.count(ClientCounter::DataInvalidated);
             }
@@ -260,7 +262,7 @@ impl Inode {
         drop(facts);
         match &self.core.observer {
             Some(observer) if is_directory => observer.names_changed(self.id),
-            Some(observer) => observer.contents_changed(self.id),
+            Some(observer) => observer.contents_changed(self.id, Some(size_before)),
             None => {}
         }
         if !is_directory {

@@ -38,7 +38,7 @@ impl Client {
             && let Some(observer) = &self.core.observer
         {
             // A kernel has put its copy where it thought that the end was.
-            observer.contents_changed(file.id());
+            observer.contents_changed(file.id(), None);
         }
         Ok(taken.count)
     }

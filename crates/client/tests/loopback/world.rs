@@ -98,7 +98,7 @@ pub(crate) struct Told {
 }
 
 impl Observer for Told {
-    fn contents_changed(&self, id: InodeId) {
+    fn contents_changed(&self, id: InodeId, _: Option<u64>) {
         self.contents.lock().push(id);
     }
 

@@ -239,6 +239,8 @@ numbers! {
         INVAL_INODE = 2;
         /// A name is void.
         INVAL_ENTRY = 3;
+        /// Bytes for the kernel to keep.
+        STORE = 4;
         /// A name was removed by somebody else.
         DELETE = 6;
         /// All names are void (7.44).

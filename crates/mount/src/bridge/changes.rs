@@ -2,20 +2,23 @@
 //!
 //! The client finds them inside operations that may hold pages of the very file (a READ does): the kernel would wait for
 //! those pages while the operation waits for the kernel. An open is different; it tells the kernel itself, before it is
-//! answered.
+//! answered, and leaves nothing to be told after it ([`Changes::take`]). When the others are told: see [`super::pending`].
 //!
 //! A directory whose names changed is told on the spot, for that waits for nothing: all names that the kernel keeps are to be
 //! asked for again, which costs no request where this client still knows them. (The kernel cannot be told of one directory's
 //! names, nor of all missing ones, without naming each.) So are attributes alone, which takes no page and no lock of the
 //! kernel's that an operation could hold.
 
-use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 use curt_client::{InodeId, Observer};
 use curt_fuse::{NodeId, Notifier};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
+
+use super::pending::Pending;
 
 /// The offset from which no page is void.
 const ATTRIBUTES_ALONE: i64 = -1;
@@ -23,23 +26,45 @@ const ATTRIBUTES_ALONE: i64 = -1;
 /// Inodes whose copies in the kernel are void, until the kernel is told.
 #[derive(Debug, Default)]
 pub struct Changes {
-    pending: Mutex<Pending>,
-    more: Condvar,
+    state: Mutex<State>,
+    /// Something is pending, or was told.
+    moved: Condvar,
+    /// How many are pending or being told: whoever answers need not look while there are none.
+    waiting: AtomicUsize,
     notifier: OnceLock<Notifier>,
+    /// The kernel drops pages on its own when it hears of another time or size.
+    kernel_compares: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Pending {
-    inodes: HashSet<InodeId>,
+struct State {
+    pending: Pending,
+    /// Whom the kernel is being told of.
+    telling: Option<InodeId>,
     ended: bool,
 }
 
+/// While it lives somebody is being answered what an inode's attributes are.
+#[derive(Debug)]
+pub(super) struct Answering<'a> {
+    changes: &'a Changes,
+    inode: InodeId,
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.changes.state.lock().pending.end_answering(self.inode);
+    }
+}
+
 impl Changes {
-    /// Tells `notifier` until [`Changes::end`] or the end of the mount.
+    /// Tells `notifier` until [`Changes::end`] or the end of the mount. `kernel_compares`:
+    /// [`curt_fuse::Wishes::reading_revalidates`].
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn tell(self: &Arc<Self>, notifier: Notifier) -> std::io::Result<()> {
+    pub fn tell(self: &Arc<Self>, notifier: Notifier, kernel_compares: bool) -> std::io::Result<()> {
+        self.kernel_compares.store(kernel_compares, Ordering::Relaxed);
         // A mount has one session.
         let _ = self.notifier.set(notifier.clone());
         let changes: Weak<Self> = Arc::downgrade(self);
@@ -48,9 +73,14 @@ impl Changes {
             .name(name)
             .stack_size(128 * 1024)
             .spawn(move || {
-                while let Some(inode) = changes.upgrade().and_then(|changes| changes.next()) {
+                while let Some(changes) = changes.upgrade() {
+                    let Some(inode) = changes.next() else { return };
                     // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
-                    if notifier.invalidate_inode(NodeId(inode.0), 0, 0) == Err(Errno::NODEV) {
+                    let told = notifier.invalidate_inode(NodeId(inode.0), 0, 0);
+                    let mut state = changes.state.lock();
+                    state.telling = None;
+                    changes.count(&state);
+                    if told == Err(Errno::NODEV) {
                         return;
                     }
                 }
@@ -60,29 +90,72 @@ impl Changes {
 
     /// Ends the thread.
     pub fn end(&self) {
-        self.pending.lock().ended = true;
-        self.more.notify_all();
+        self.state.lock().ended = true;
+        self.moved.notify_all();
     }
 
+    /// Waits for one of which the kernel is to be told now.
     fn next(&self) -> Option<InodeId> {
-        let mut pending = self.pending.lock();
-        loop {
-            if pending.ended {
-                return None;
+        let mut state = self.state.lock();
+        while !state.ended {
+            match state.pending.next(Instant::now()) {
+                Ok(inode) => {
+                    state.telling = Some(inode);
+                    return Some(inode);
+                }
+                Err(Some(due)) => {
+                    self.moved.wait_until(&mut state, due);
+                }
+                Err(None) => self.moved.wait(&mut state),
             }
-            if let Some(&inode) = pending.inodes.iter().next() {
-                pending.inodes.remove(&inode);
-                return Some(inode);
-            }
-            self.more.wait(&mut pending);
         }
+        None
+    }
+
+    /// To be called after every change of the state.
+    fn count(&self, state: &State) {
+        let count = state.pending.len() + usize::from(state.telling.is_some());
+        self.waiting.store(count, Ordering::Release);
+        self.moved.notify_all();
+    }
+
+    /// Begins to answer what `inode`'s attributes are, which may find a change.
+    pub(super) fn answering(&self, inode: InodeId) -> Answering<'_> {
+        self.state.lock().pending.begin_answering(inode);
+        Answering { changes: self, inode }
+    }
+
+    /// A reply that is about to go tells the kernel that `inode` has this size.
+    pub(super) fn hears(&self, inode: InodeId, size: u64) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let compares = self.kernel_compares.load(Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.pending.hears(inode, size, compares, Instant::now());
+        self.count(&state);
+    }
+
+    /// Leaves nothing to be told of `inode` that was found until now. True if something was: it is the caller's to tell.
+    pub(super) fn take(&self, inode: InodeId) -> bool {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut state = self.state.lock();
+        while state.telling == Some(inode) {
+            self.moved.wait(&mut state);
+        }
+        let taken = state.pending.take(inode);
+        self.count(&state);
+        taken
     }
 }
 
 impl Observer for Changes {
-    fn contents_changed(&self, id: InodeId) {
-        self.pending.lock().inodes.insert(id);
-        self.more.notify_one();
+    fn contents_changed(&self, id: InodeId, size_before: Option<u64>) {
+        let mut state = self.state.lock();
+        state.pending.add(id, size_before, Instant::now());
+        self.count(&state);
     }
 
     fn names_changed(&self, id: InodeId) {
@@ -91,7 +164,7 @@ impl Observer for Changes {
             let _ = notifier.increment_epoch();
         }
         // Attributes, and a listing that the kernel keeps.
-        self.contents_changed(id);
+        self.contents_changed(id, None);
     }
 
     fn attributes_changed(&self, id: InodeId) {

@@ -47,8 +47,9 @@ impl Filesystem for Bridge {
         if node == NodeId::ROOT {
             context.give_up_on_silence();
         }
+        let _answering = self.changes.answering(inode(node));
         match self.client.getattr(&self.caller(context), inode(node)) {
-            Ok(stat) => Ok(convert::stat(&stat)),
+            Ok(stat) => Ok(self.stat(node, &stat)),
             Err(Errno::INTR) if node == NodeId::ROOT => self
                 .client
                 .last_attributes(inode(node))
@@ -65,7 +66,7 @@ impl Filesystem for Bridge {
         }
         let wanted = convert::set_attributes(set);
         let stat = self.client.setattr(&self.caller(context), inode(node), &wanted)?;
-        Ok(convert::stat(&stat))
+        Ok(self.stat(node, &stat))
     }
 
     fn readlink(&self, context: &Asked<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {

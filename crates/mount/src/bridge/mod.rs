@@ -12,6 +12,7 @@ mod handles;
 mod interruption;
 mod offsets;
 mod operations;
+mod pending;
 mod rechecks;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curt_client::caller::CallerTable;
-use curt_client::{Caller, Client, DataState, Found, InodeId, OpenDirectory, OpenFile};
+use curt_client::{Caller, Client, DataState, Found, InodeId, OpenDirectory, OpenFile, Stat};
 use curt_fuse::{Context, Entry, Negotiated, NodeId, Notifier, Opened, open_reply};
 
 pub use changes::Changes;
@@ -38,6 +39,7 @@ pub struct Bridge {
     callers: CallerTable,
     files: Handles<OpenFile>,
     directories: Handles<Directory>,
+    changes: Arc<Changes>,
     notifier: OnceLock<Notifier>,
     /// The kernel may keep names for a time: it can be told when they are void.
     keeps_names: AtomicBool,
@@ -52,14 +54,15 @@ struct Directory {
 }
 
 impl Bridge {
-    /// A bridge to this client.
+    /// A bridge to this client, whose observer `changes` is.
     #[must_use]
-    pub fn new(client: Arc<Client>, callers: CallerTable) -> Self {
+    pub fn new(client: Arc<Client>, callers: CallerTable, changes: Arc<Changes>) -> Self {
         Self {
             client,
             callers,
             files: Handles::default(),
             directories: Handles::default(),
+            changes,
             notifier: OnceLock::new(),
             keeps_names: AtomicBool::new(false),
             operations: Operations::default(),
@@ -103,7 +106,13 @@ impl Bridge {
     }
 
     fn found(&self, found: &Found) -> Entry {
+        self.changes.hears(found.id, found.attributes.size);
         self.entry(convert::found(found))
+    }
+
+    fn stat(&self, node: NodeId, stat: &Stat) -> curt_fuse::Stat {
+        self.changes.hears(inode(node), stat.attributes.size);
+        convert::stat(stat)
     }
 
     /// How often the kernel asked, by operation.
@@ -123,10 +132,15 @@ impl Bridge {
 
     /// Keeps an opened file, and tells the kernel of changed data first.
     fn opened(&self, node: NodeId, opened: curt_client::Opened) -> Opened {
-        if opened.data == DataState::Changed {
+        let is_untold = self.changes.take(inode(node));
+        if is_untold || opened.data == DataState::Changed {
             if let Some(notifier) = self.notifier.get() {
                 // ENOENT: the kernel has no copy.
                 let _ = notifier.invalidate_inode(node, 0, 0);
+                // Whoever maps it need not have asked how large it is, and what is stored behind its end is lost.
+                if let Some(stat) = self.client.last_attributes(inode(node)) {
+                    let _ = notifier.enlarge(node, stat.attributes.size);
+                }
             }
             self.client.copies_dropped(&opened.file);
         }

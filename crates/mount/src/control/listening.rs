@@ -125,12 +125,15 @@ pub fn listen_at<A: Serialize>(
     if let Some(directory) = path.parent() {
         prepare(directory)?;
     }
-    match std::fs::remove_file(&path) {
+    // Whoever finds a socket that does not answer takes it for one that was left there, and removes it: it gets its name once it answers.
+    let new = path.with_extension("new");
+    match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(OWNER))?;
+    let listener = UnixListener::bind(&new)?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(OWNER))?;
+    std::fs::rename(&new, &path)?;
     let listening = Listening { path };
     std::thread::Builder::new()
         .name("control".to_owned())
@@ -273,6 +276,30 @@ mod tests {
         std::fs::create_dir(directory.path().join("other")).expect("a directory");
         symlink(directory.path().join("other"), &place).expect("a link");
         assert!(listen().is_err());
+    }
+
+    #[test]
+    fn a_socket_is_never_found_before_it_answers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("1.socket");
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    drop(listen_at(path.clone(), |_, _| Said::from(1)).expect("a socket"));
+                }
+                is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                if let Err(error) = std::os::unix::net::UnixStream::connect(&path) {
+                    assert_eq!(
+                        error.kind(),
+                        io::ErrorKind::NotFound,
+                        "it is there and does not answer"
+                    );
+                }
+            }
+        });
     }
 
     #[test]

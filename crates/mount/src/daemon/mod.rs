@@ -131,6 +131,7 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
     let bridge = Arc::new(Bridge::new(
         Arc::clone(&client),
         CallerTable::new(environment.clock),
+        Arc::clone(&changes),
     ));
     let mut live = Live::begin(&plan, &target, settings, client, &bridge, &changes)?;
     live.offer_figures(metrics);
@@ -239,7 +240,7 @@ impl Live {
         bridge.set_negotiated(session.negotiated());
         explainer.set_arrivals(session.arrivals());
         changes
-            .tell(session.notifier())
+            .tell(session.notifier(), reading_revalidates(&plan.settings))
             .map_err(|error| system("no thread", error))?;
         let rechecks = Rechecks::start(bridge).map_err(|error| system("no thread", error))?;
         ending::on_signals(Arc::clone(&mount), Arc::clone(&client))
@@ -354,6 +355,10 @@ fn mount_options(source: &str, settings: &Settings) -> MountOptions {
     }
 }
 
+fn reading_revalidates(settings: &Settings) -> bool {
+    !settings.cache.attribute_cache
+}
+
 fn start_session(device: Device, seen: Arc<Seen>, settings: &Settings) -> Result<Session<Seen>, Failure> {
     let locks = settings.local_locks;
     let only_user = match settings.generic.allow {
@@ -363,7 +368,7 @@ fn start_session(device: Device, seen: Arc<Seen>, settings: &Settings) -> Result
     let wishes = Wishes {
         posix_locks: !locks.posix,
         flock_locks: !locks.flock,
-        reading_revalidates: !settings.cache.attribute_cache,
+        reading_revalidates: reading_revalidates(settings),
     };
     let options = SessionOptions {
         wishes,

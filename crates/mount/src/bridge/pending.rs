@@ -1,0 +1,235 @@
+//! Of which inodes the kernel has yet to be told that its copies are void, and when. It has no clock and no thread.
+//!
+//! What the kernel is told makes it ignore the attributes in every reply to a question that it had asked before (Linux,
+//! `fuse_change_attributes`): for that caller the file keeps its old size, so that a read ends too early or a mapping is cut
+//! off. A change is often found by just such a question, and its reply carries the new size, at which the kernel drops the
+//! file's pages on its own. So the kernel is told a little later than the reply, and never while attributes of the inode are
+//! being answered.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use curt_client::InodeId;
+
+/// How long the reply by which a change was found has to reach whoever asked.
+const REPLY: Duration = Duration::from_millis(20);
+/// When the kernel is told although a reply told it of another size: it may have had that size already, from its own writing.
+const REMINDER: Duration = Duration::from_secs(1);
+/// For how long at most others' questions keep the kernel from being told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    inodes: HashMap<InodeId, Void>,
+    /// The same in the order in which they are due.
+    dues: BTreeSet<(Instant, u64)>,
+    /// Whose attributes are being answered, and to how many.
+    answering: HashMap<InodeId, usize>,
+}
+
+/// What is void of one inode.
+#[derive(Clone, Copy, Debug)]
+struct Void {
+    due: Instant,
+    /// From then on it is told whoever asks.
+    latest: Instant,
+    reason: Reason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// No reply tells the kernel what it has to know.
+    Unheard,
+    /// The size was this before; a reply with another one tells the kernel.
+    SizeWas(u64),
+    /// A reply has told it.
+    Reminder,
+}
+
+impl Pending {
+    pub(super) fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// The contents of `inode` changed. `size_before`: what the kernel had heard, if a reply may tell it of the change.
+    pub(super) fn add(&mut self, inode: InodeId, size_before: Option<u64>, now: Instant) {
+        let reason = size_before.map_or(Reason::Unheard, Reason::SizeWas);
+        let delay = size_before.map_or(Duration::ZERO, |_| REPLY);
+        let due = now + delay;
+        let new = Void {
+            due,
+            latest: due + PATIENCE,
+            reason,
+        };
+        let void = match self.remove(inode) {
+            Some(known) if known.reason != Reason::Reminder => Void {
+                due: known.due.min(due),
+                latest: known.latest.min(new.latest),
+                // The kernel has heard what it had heard before the first.
+                reason: if reason == Reason::Unheard {
+                    reason
+                } else {
+                    known.reason
+                },
+            },
+            _ => new,
+        };
+        self.insert(inode, void);
+    }
+
+    /// The kernel hears this size of `inode` by a reply, and drops pages on its own if it had heard another. `compares`: it
+    /// also does where only the time is another, so that there is nothing to remind it of.
+    pub(super) fn hears(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
+        let Some(Void {
+            reason: Reason::SizeWas(before),
+            ..
+        }) = self.inodes.get(&inode)
+        else {
+            return;
+        };
+        if *before == size {
+            return;
+        }
+        self.remove(inode);
+        if !compares {
+            let due = now + REMINDER;
+            let reminder = Void {
+                due,
+                latest: due + PATIENCE,
+                reason: Reason::Reminder,
+            };
+            self.insert(inode, reminder);
+        }
+    }
+
+    /// Forgets `inode`; whether it was pending.
+    pub(super) fn take(&mut self, inode: InodeId) -> bool {
+        self.remove(inode).is_some()
+    }
+
+    pub(super) fn begin_answering(&mut self, inode: InodeId) {
+        *self.answering.entry(inode).or_default() += 1;
+    }
+
+    pub(super) fn end_answering(&mut self, inode: InodeId) {
+        if let Some(count) = self.answering.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                self.answering.remove(&inode);
+            }
+        }
+    }
+
+    /// Takes out one of which the kernel is to be told now; else says when to look again, if ever.
+    pub(super) fn next(&mut self, now: Instant) -> Result<InodeId, Option<Instant>> {
+        loop {
+            let Some(&(due, number)) = self.dues.first() else {
+                return Err(None);
+            };
+            if due > now {
+                return Err(Some(due));
+            }
+            let inode = InodeId(number);
+            let Some(void) = self.remove(inode) else {
+                continue;
+            };
+            if !self.answering.contains_key(&inode) || void.latest <= now {
+                return Ok(inode);
+            }
+            let due = now + REPLY;
+            self.insert(inode, Void { due, ..void });
+        }
+    }
+
+    fn insert(&mut self, inode: InodeId, void: Void) {
+        self.inodes.insert(inode, void);
+        self.dues.insert((void.due, inode.0));
+    }
+
+    fn remove(&mut self, inode: InodeId) -> Option<Void> {
+        let void = self.inodes.remove(&inode)?;
+        self.dues.remove(&(void.due, inode.0));
+        Some(void)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeId = InodeId(7);
+    const OTHER: InodeId = InodeId(8);
+
+    #[test]
+    fn what_no_reply_tells_is_told_at_once_and_the_rest_when_the_reply_had_its_time() {
+        let (mut pending, now) = (Pending::default(), Instant::now());
+        pending.add(FILE, Some(100), now);
+        pending.add(OTHER, None, now);
+        assert_eq!(pending.next(now), Ok(OTHER));
+        assert_eq!(pending.next(now), Err(Some(now + REPLY)));
+        assert_eq!(pending.next(now + REPLY), Ok(FILE));
+        assert_eq!((pending.next(now + REPLY), pending.len()), (Err(None), 0));
+    }
+
+    #[test]
+    fn a_reply_with_another_size_leaves_a_reminder_or_nothing() {
+        let (mut pending, now) = (Pending::default(), Instant::now());
+        for (compares, rest) in [(true, Err(None)), (false, Err(Some(now + REMINDER)))] {
+            pending.add(FILE, Some(100), now);
+            pending.hears(FILE, 100, compares, now);
+            assert_eq!(pending.next(now), Err(Some(now + REPLY)), "that is no news");
+            pending.hears(FILE, 20_000, compares, now);
+            assert_eq!(pending.next(now + REPLY), rest);
+        }
+        assert_eq!(pending.next(now + REMINDER), Ok(FILE));
+    }
+
+    #[test]
+    fn a_second_change_is_heard_by_whoever_heard_nothing_of_the_first() {
+        let (mut pending, now) = (Pending::default(), Instant::now());
+        pending.add(FILE, Some(100), now);
+        pending.add(FILE, Some(200), now);
+        pending.hears(FILE, 100, true, now);
+        assert_eq!(
+            pending.next(now + REPLY),
+            Ok(FILE),
+            "the kernel had 100 all the time"
+        );
+        pending.add(FILE, Some(100), now);
+        pending.hears(FILE, 200, false, now);
+        pending.add(FILE, Some(200), now);
+        assert_eq!(
+            pending.next(now),
+            Err(Some(now + REPLY)),
+            "the reminder gives way"
+        );
+        pending.hears(FILE, 300, true, now);
+        assert_eq!(pending.next(now + REMINDER), Err(None));
+    }
+
+    #[test]
+    fn nobody_is_told_while_attributes_are_answered_but_not_for_ever() {
+        let (mut pending, now) = (Pending::default(), Instant::now());
+        pending.begin_answering(FILE);
+        pending.begin_answering(FILE);
+        pending.end_answering(FILE);
+        pending.add(FILE, Some(100), now);
+        pending.add(OTHER, Some(100), now);
+        let later = now + REPLY;
+        assert_eq!(pending.next(later), Ok(OTHER));
+        assert_eq!(pending.next(later), Err(Some(later + REPLY)));
+        pending.end_answering(FILE);
+        assert_eq!(pending.next(later + REPLY), Ok(FILE));
+        pending.begin_answering(FILE);
+        pending.add(FILE, Some(100), now);
+        assert_eq!(pending.next(now + REPLY + PATIENCE), Ok(FILE));
+    }
+
+    #[test]
+    fn what_is_taken_is_told_by_the_taker_alone() {
+        let (mut pending, now) = (Pending::default(), Instant::now());
+        pending.add(FILE, Some(100), now);
+        assert!(pending.take(FILE) && !pending.take(FILE));
+        assert_eq!(pending.next(now + REMINDER), Err(None));
+    }
+}

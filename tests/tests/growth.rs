@@ -1,0 +1,114 @@
+//! Files that grow and shrink elsewhere, and what their next user sees at once: bytes, ends, mappings.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+use std::time::Duration;
+
+use curt_tests::curt::{Mount, Serve};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Two arguments: a directory on the mount, and the same at the server. Every claim is tried so often because the kernel works
+/// on several things at once: what was wrong here was wrong in one of five tries or less.
+const PYTHON: &str = r#"
+import ctypes, os, sys
+mount, export, claim = sys.argv[1:4]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+def known(number):
+    here, there = f"{mount}/{claim}-{number}", f"{export}/{claim}-{number}"
+    with open(here, "wb") as file:
+        file.write(b"x" * 100)
+    with open(here, "rb") as file:
+        assert file.read() == b"x" * 100
+    return here, there
+
+def grown(number):
+    here, there = known(number)
+    with open(there, "ab") as file:
+        file.write(b"y" * 20000)
+    return here, there
+
+def at_open(number):
+    here, _ = grown(number)
+    fd = os.open(here, os.O_RDONLY)
+    assert os.read(fd, 100000) == b"x" * 100 + b"y" * 20000
+    os.close(fd)
+
+def ends(number):
+    here, there = grown(number)
+    fd = os.open(here, os.O_RDONLY)
+    assert os.lseek(fd, 0, os.SEEK_END) == 20100
+    os.truncate(there, 10)
+    again = os.open(here, os.O_RDONLY)
+    assert os.lseek(again, 0, os.SEEK_END) == 10
+    os.lseek(again, 0, os.SEEK_SET)
+    assert os.read(again, 100) == b"x" * 10
+    os.close(again)
+    os.close(fd)
+
+def mapped(number):
+    here, there = grown(number)
+    fd = os.open(here, os.O_RDWR)
+    place = libc.mmap(None, 20100, 3, 1, fd, 0)
+    for at in (2500, 15000, 20090):
+        ctypes.memmove(place + at, b"stored here", 10)
+    assert libc.munmap(place, 20100) == 0
+    os.close(fd)
+    with open(there, "rb") as file:
+        data = file.read()
+    for at in (2500, 15000, 20090):
+        assert data[at:at + 10] == b"stored her", (at, data[at:at + 10])
+
+def kept_open(number):
+    here, there = known(number)
+    fd = os.open(here, os.O_RDONLY)
+    assert os.read(fd, 1000) == b"x" * 100
+    with open(there, "ab") as file:
+        file.write(b"more")
+    assert os.read(fd, 1000) == b"more"
+    with open(there, "ab") as file:
+        file.write(b"again")
+    assert os.lseek(fd, 0, os.SEEK_END) == 109
+    os.close(fd)
+
+for number in range(150):
+    globals()[claim](number)
+    os.unlink(f"{mount}/{claim}-{number}")
+"#;
+
+fn claim(options: &str, claim: &str) {
+    let network = Network::new().unwrap();
+    let export = network.make_directory("export").unwrap();
+    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let options = format!("{},{options}", serve.ports());
+    let mount = Mount::start(&network, "mount", &serve.source(), options.trim_end_matches(',')).unwrap();
+    let mut command = network.command("python3");
+    command.args(["-c", PYTHON]);
+    command.arg(mount.directory()).arg(&export).arg(claim);
+    process::run(&mut command, LIMIT).unwrap();
+}
+
+#[test]
+fn the_first_read_after_an_open_reaches_the_end_of_what_grew_elsewhere() {
+    claim("", "at_open");
+}
+
+#[test]
+fn the_end_that_is_sought_after_an_open_is_that_of_what_grew_or_shrank_elsewhere() {
+    claim("", "ends");
+}
+
+#[test]
+fn what_is_stored_through_a_mapping_of_what_grew_elsewhere_reaches_the_server() {
+    claim("", "mapped");
+}
+
+#[test]
+fn with_noac_a_file_that_stays_open_is_read_to_its_new_end() {
+    claim("noac", "kept_open");
+}
