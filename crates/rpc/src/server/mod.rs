@@ -4,6 +4,7 @@
 //! to whoever is ready first. A connection that has nothing to say is parked and holds no thread. What a client does slowly
 //! or wrongly costs that client.
 
+mod accepting;
 mod bounds;
 mod clients;
 mod connection;

@@ -1,0 +1,214 @@
+//! Accepting: who connects, how many may, and what their sockets are told.
+//!
+//! Owns nothing: the listeners and the registry are those of [`Parking`]. Invariant: whoever has no room for new connections looks after
+//! those that it has.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::epoll,
+    io::Errno,
+    net::{SocketFlags, sockopt},
+};
+
+use super::{
+    Limits,
+    connection::Connection,
+    limits::Limit,
+    parking::{For, IDLE_MAX, Parking, STOP},
+};
+use crate::inbox::Inbox;
+use curt_trace::{events::Short, probe};
+
+/// How long a client that takes nothing of a file holds a thread.
+const FILE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How many looks at what nobody takes come before the kernel gives up what nobody acknowledges.
+const LOOKS_BEFORE_KERNEL: u32 = 4;
+
+/// How many connections are accepted before others are looked after.
+const ACCEPTS_MAX: usize = 64;
+
+/// How long nothing is accepted when the system has no room for more.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+impl Parking {
+    /// Accepts nothing for a while.
+    pub(super) fn pause(&self) {
+        *self.full_until.lock() = Some(Instant::now() + ACCEPT_PAUSE);
+        self.listen(epoll::EventFlags::empty());
+    }
+
+    /// How long it is until new connections are accepted again, if none are; they are once that time has come.
+    pub(super) fn accepts_in(&self) -> Option<Duration> {
+        let mut full_until = self.full_until.lock();
+        let left = (*full_until)?.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            *full_until = None;
+            self.listen(epoll::EventFlags::IN);
+            return None;
+        }
+        Some(left)
+    }
+
+    /// What the epoll set waits for of the listeners.
+    fn listen(&self, what: epoll::EventFlags) {
+        for (index, listener) in (0..STOP).zip(&*self.listeners.lock()) {
+            let data = epoll::EventData::new_u64(index);
+            if let Err(errno) = epoll::modify(&self.epoll, listener, data, what) {
+                tracing::error!("cannot wait for new connections: {errno}");
+            }
+        }
+    }
+
+    pub(super) fn accept(&self, listener: u64, limits: &Limits) {
+        for _ in 0..ACCEPTS_MAX {
+            let listeners = self.listeners.lock();
+            let Some(listener) = usize::try_from(listener)
+                .ok()
+                .and_then(|index| listeners.get(index))
+            else {
+                return;
+            };
+            let flags = SocketFlags::CLOEXEC;
+            let accepted = rustix::net::acceptfrom_with(listener, flags);
+            drop(listeners);
+            match accepted {
+                Ok((socket, _)) => {
+                    if let Err(error) = self.admit(socket, limits) {
+                        tracing::debug!("a connection was lost before it was served: {error}");
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                // The connection went away before it was accepted.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(errno) => {
+                    let told = || format!("cannot accept connections: {errno}; one that is idle makes room");
+                    self.everybody.pressing.note(Limit::System, told);
+                    // Without descriptors or memory: one that nobody uses makes room.
+                    if !self.evict(|_| true) {
+                        self.pause();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&self, socket: OwnedFd, limits: &Limits) -> io::Result<()> {
+        let peer = canonical(SocketAddr::try_from(
+            rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
+        )?);
+        let seat = self.clients.seat(peer.ip());
+        let own = seat.client.connections.load(Ordering::Relaxed);
+        let met = if own > limits.connections_per_client {
+            Some((Limit::ConnectionsPerClient, limits.connections_per_client))
+        } else if self.connections() >= limits.connections {
+            Some((Limit::Connections, limits.connections))
+        } else {
+            None
+        };
+        if let Some((limit, most)) = met {
+            self.everybody.pressing.note(limit, || {
+                let name = limit.name();
+                format!(
+                    "{most} connections, the last from {peer}: what was idle for longest is closed ({name})"
+                )
+            });
+            let of_client = |connection: &Connection| Arc::ptr_eq(&connection.seat.client, &seat.client);
+            if !self.evict(|connection| limit == Limit::Connections || of_client(connection)) {
+                return Ok(());
+            }
+        }
+        probe!(SvcAccept {
+            peer: Short::of(peer).bytes()
+        });
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
+        // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending are.
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(FILE_PATIENCE))?;
+        // What the kernel alone still has is its own to give up. Of what waits behind that we are to be first, who tell and count it.
+        let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
+        let lost_after = limits.unsent_for.saturating_add(looks);
+        let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, lost_after)?;
+        let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
+        if is_of_this_machine(peer.ip(), local.ip()) {
+            // What paces sending for the sake of a network, such as BBR with a timer for each connection, only takes time where
+            // there is none. Reno is in every kernel and needs no right; without it all works as well.
+            let _slower = sockopt::set_tcp_congestion(&socket, "reno");
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let inbox = Inbox::new(Arc::clone(&self.pool));
+        let everybody = Arc::clone(&self.everybody);
+        let connection = Arc::new(Connection::new(id, socket, (peer, local), inbox, everybody, seat));
+        // In the registry first: its event may come at once.
+        self.connections.lock().insert(id, Arc::clone(&connection));
+        let added = epoll::add(
+            &self.epoll,
+            &connection.socket,
+            epoll::EventData::new_u64(id),
+            For::Calls.flags(),
+        );
+        if let Err(errno) = added {
+            self.connections.lock().remove(&id);
+            return Err(errno.into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a connection between these addresses stays on one machine.
+fn is_of_this_machine(peer: IpAddr, local: IpAddr) -> bool {
+    peer.is_loopback() || peer == local
+}
+
+/// An IPv4 client of an IPv6 listener is told as what it is.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::buffer::Pool;
+
+    #[test]
+    fn whoever_has_no_room_for_new_connections_looks_after_the_others_meanwhile() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let parking = Parking::new(vec![listener], &stop, Arc::new(Pool::new(0))).unwrap();
+        let (limits, mut ready) = (Limits::default(), Vec::new());
+        let mut wait = |longest| {
+            parking.wait(&mut ready, &limits, longest);
+            (parking.connections(), ready.len())
+        };
+        let mut known = TcpStream::connect(address).unwrap();
+        assert_eq!(wait(None), (1, 0));
+        let of_this_machine = parking.all().remove(0);
+        let chosen = sockopt::tcp_congestion(&of_this_machine.socket);
+        assert_eq!(chosen.as_deref(), Ok("reno"));
+        drop(of_this_machine);
+        parking.pause();
+        let _new = TcpStream::connect(address).unwrap();
+        io::Write::write_all(&mut known, &[0]).unwrap();
+        // The one that is known is taken up at once, the other one is accepted when it is time.
+        assert_eq!(wait(None), (1, 1));
+        let (begin, mut connections) = (Instant::now(), 1);
+        while connections == 1 {
+            (connections, _) = wait(Some(Duration::from_secs(20)));
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+}
