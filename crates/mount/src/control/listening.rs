@@ -291,7 +291,7 @@ mod tests {
                 is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             });
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                if let Err(error) = std::os::unix::net::UnixStream::connect(&path) {
+                if let Err(error) = UnixStream::connect(&path) {
                     assert_eq!(
                         error.kind(),
                         io::ErrorKind::NotFound,
