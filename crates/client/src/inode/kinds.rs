@@ -32,6 +32,8 @@ pub(crate) struct Directory {
     pub(crate) parent: Option<(Weak<Inode>, NameLabel)>,
     /// Its names in the server's order, as far as they were listed under one epoch.
     listing: Option<Arc<Sequence>>,
+    /// The names that somebody reads, whatever they are worth: where the server told each of them it will hardly have moved.
+    read_last: Weak<Sequence>,
     /// Changes of ours that ended and are not yet in `listing`.
     unlisted: Vec<u64>,
     /// Names that listings gave since one of its children was asked about, but for those of the last reply: nobody had the time
@@ -220,6 +222,28 @@ impl Directory {
         self.listing
             .as_ref()
             .filter(|_| self.unlisted.is_empty() && !is_changing)
+    }
+
+    /// `listing` is being read: names of it may be wanted next.
+    pub(crate) fn is_read(&mut self, listing: &Arc<Sequence>) {
+        if !std::ptr::eq(self.read_last.as_ptr(), Arc::as_ptr(listing)) {
+            self.read_last = Arc::downgrade(listing);
+        }
+    }
+
+    /// Where the server may tell names that are wanted now: the listing that is kept, or the one that was read last as long as somebody
+    /// reads it, be it of another state of the directory.
+    pub(crate) fn places(&self) -> Option<Arc<Sequence>> {
+        let kept = self.listing.as_ref().filter(|listing| listing.label().is_some());
+        kept.cloned().or_else(|| self.read_last.upgrade())
+    }
+
+    /// The server did not go on behind a name of `listing`: it is of no use for that, and names in a row are counted anew.
+    pub(crate) fn places_are_void(&mut self, listing: &Arc<Sequence>) {
+        if std::ptr::eq(self.read_last.as_ptr(), Arc::as_ptr(listing)) {
+            self.read_last = Weak::new();
+        }
+        self.misses = Misses::default();
     }
 
     /// Keeps a listing for others; gives the former one.

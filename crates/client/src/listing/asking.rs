@@ -272,6 +272,9 @@ impl Client {
     /// Keeps a listing for those who list the directory while it does not change.
     fn keep_listing(&self, inode: &Inode, sequence: &Arc<Sequence>) {
         let mut facts = inode.facts();
+        if sequence.is_whole() && sequence.is_large() {
+            facts.kept.directory().is_read(sequence);
+        }
         if !sequence.is_to_be_kept(&facts.state) {
             return;
         }
@@ -280,9 +283,14 @@ impl Client {
         drop(former);
     }
 
-    /// A name is to be looked up of which nothing is known. If names of a listing are being looked up one by one in its order, those
-    /// from this one on are asked for together; whether they were.
-    pub(crate) fn ask_for_attributes(&self, asked: &Asked, inode: &Arc<Inode>, name: &[u8]) -> bool {
+    /// A name is to be looked up; `was_known`: something was known of it that may not be served any more. If names of a listing are
+    /// being looked up one by one, in its order or many of them, it is asked for with others; whether it was.
+    pub(crate) fn ask_for_attributes(
+        &self,
+        asked: &Asked,
+        inode: &Arc<Inode>,
+        (name, was_known): (&[u8], bool),
+    ) -> bool {
         let options = self.core.options();
         let (gap, sequence, size) = {
             let mut facts = inode.facts();
@@ -292,7 +300,11 @@ impl Client {
             if !kept.misses.is_worth_placing() {
                 return false;
             }
-            let Some(sequence) = kept.whole_listing().filter(|listing| listing.label().is_some()) else {
+            // What it says is not believed: the reply says what is there now. Where nothing that comes so is served, all that is known
+            // of a name is that it was known.
+            let is_worth_while =
+                |listing: &Arc<Sequence>| !was_known || options.fills() && listing.is_large();
+            let Some(sequence) = kept.places().filter(is_worth_while) else {
                 return false;
             };
             let Some((ordinal, gap)) = sequence.place_of(name) else {
@@ -310,6 +322,7 @@ impl Client {
         let _why = scope::because(Cause::Fill);
         // Without an answer the names are looked up one by one, as they were.
         let Ok(fetched) = requester.fetch(gap, size, ListingDecision::Plus, &asked.interrupt) else {
+            inode.facts().kept.directory().places_are_void(&sequence);
             return false;
         };
         self.prime(inode, &fetched, Count::Nothing);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     fill::{FillDecision, FillView, Mount, PART_NAMES, decide_part},
-    listing::{ListingDecision, NAMES_WITHOUT_STAT_MAX},
+    listing::ListingDecision,
 };
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 
@@ -27,7 +27,7 @@ impl Client {
         name: &[u8],
         (sequence, ordinal): (&Arc<Sequence>, u32),
     ) -> bool {
-        if sequence.count() <= NAMES_WITHOUT_STAT_MAX || sequence.complete_label().is_none() {
+        if !sequence.is_large() {
             return false;
         }
         let FillDecision::Fill { bytes } = self.decide_part(inode) else {
@@ -46,10 +46,13 @@ impl Client {
         let size = bytes.min(self.reply_max());
         let fetched = requester.fetch(gap, size, ListingDecision::Plus, &asked.interrupt);
         let (mut count, mut eof) = (0, false);
-        if let Ok(fetched) = &fetched {
-            self.prime(inode, fetched, Count::New);
-            count = u32::try_from(fetched.page.names.len()).unwrap_or(u32::MAX);
-            eof = fetched.page.end;
+        match &fetched {
+            Ok(fetched) => {
+                self.prime(inode, fetched, Count::New);
+                count = u32::try_from(fetched.page.names.len()).unwrap_or(u32::MAX);
+                eof = fetched.page.end;
+            }
+            Err(_) => inode.facts().kept.directory().places_are_void(sequence),
         }
         let label = fetched.ok().and_then(|fetched| fetched.label());
         let kept = self.kept(inode, name).filter(|kept| Some(kept.label) == label);

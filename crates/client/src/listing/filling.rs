@@ -9,7 +9,7 @@ use std::sync::Arc;
 use curt_policy::{
     AccessDecision, ObjectKind, Rights,
     fill::{FillDecision, FillView, Mount, decide},
-    listing::{ListingDecision, NAMES_WITHOUT_STAT_MAX},
+    listing::ListingDecision,
 };
 use curt_proto::nfs3::Status;
 use curt_rpc::client::CallError;
@@ -112,14 +112,10 @@ impl Client {
     /// Whether `name` is known to be there, in a directory of more names than one would ask for because of it.
     fn is_one_of_many(&self, directory: &Inode, name: &[u8]) -> bool {
         let listing = match &directory.facts().kept {
-            ByKind::Directory(kept) => kept.settled_listing(name).cloned(),
+            ByKind::Directory(kept) => kept.places(),
             ByKind::Nothing | ByKind::Link(_) | ByKind::File(_) => None,
         };
-        listing.is_some_and(|listing| {
-            listing.count() > NAMES_WITHOUT_STAT_MAX
-                && listing.complete_label().is_some()
-                && listing.says(name) == Says::Has
-        })
+        listing.is_some_and(|listing| listing.is_large() && listing.says(name) == Says::Has)
     }
 
     /// Whether all names of `directory` are known and say nothing of `name`: one that servers hide or may spell otherwise. Listing

@@ -10,7 +10,6 @@ use std::{
 };
 
 use curt_policy::{NameLabel, complete, names::Learned};
-use hashbrown::HashTable;
 
 use super::{
     chunk::{ChunkBuilder, ListedEntry},
@@ -137,17 +136,10 @@ impl Sequence {
         builder.push(name, fileid, Some(kind), OWN_COOKIE + state.own as u64);
         let charge = self.memory().charge(builder.bytes());
         let chunk = Arc::new(builder.build(self.memory().next_use(), charge));
-        let ordinal = state.count;
         if !self.push(&mut state, chunk) {
             return false;
         }
         state.own += 1;
-        let State { places: _, names, .. } = &mut *state;
-        if let Some(mut table) = names.take() {
-            let hash = self.hash_name(name);
-            table.insert_unique(hash, ordinal, |known| self.hash_of(&state, *known));
-            state.names = Some(table);
-        }
         true
     }
 
@@ -200,13 +192,15 @@ impl Sequence {
         with_entry(state, ordinal, |entry| self.hash_name(entry.name)).unwrap_or(0)
     }
 
-    /// Makes the table that finds names.
+    /// Has the table that finds names hold all of them.
     fn index_names(&self, state: &mut State) {
-        if state.names.is_some() {
-            return;
-        }
-        let mut table = HashTable::with_capacity(state.count as usize);
-        for ordinal in 0..state.count {
+        let known = state.names.take();
+        let first = if known.is_some() { state.names_indexed } else { 0 };
+        let mut table = known.unwrap_or_default();
+        table.reserve((state.count - first) as usize, |known| {
+            self.hash_of(state, *known)
+        });
+        for ordinal in first..state.count {
             // What was let go cannot be found, and many alike would make the table slow.
             let Some(hash) = with_entry(state, ordinal, |entry| self.hash_name(entry.name)) else {
                 continue;
@@ -214,6 +208,7 @@ impl Sequence {
             table.insert_unique(hash, ordinal, |known| self.hash_of(state, *known));
         }
         state.names = Some(table);
+        state.names_indexed = state.count;
     }
 
     /// Where a name is that was not removed.

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) cookies: HashTable<u32>,
     /// Made when first needed.
     pub(super) names: Option<HashTable<u32>>,
+    /// How many of the names are in it, from the first one on.
+    pub(super) names_indexed: u32,
     /// Where the server goes on behind the last place.
     pub(super) end: ServerPlace,
     pub(super) is_complete: bool,

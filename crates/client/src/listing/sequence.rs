@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use curt_policy::NameLabel;
+use curt_policy::{NameLabel, listing::NAMES_WITHOUT_STAT_MAX};
 use curt_proto::nfs3::CookieVerifier;
 use curt_trace::{events::Event, probe};
 use parking_lot::Mutex;
@@ -162,6 +162,11 @@ impl Sequence {
     /// How many names it has.
     pub(super) fn count(&self) -> u32 {
         self.state.lock().count
+    }
+
+    /// Whether it has more names than are listed with attributes for nobody.
+    pub(super) fn is_large(&self) -> bool {
+        self.count() > NAMES_WITHOUT_STAT_MAX
     }
 
     /// Where the server goes on behind the last name.

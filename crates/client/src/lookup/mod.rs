@@ -193,11 +193,13 @@ impl Client {
                     why = Some(reason);
                 }
                 Step::Lookup(reason, former) => {
-                    if former.is_none() && self.ask_for_attributes(asked, directory, name) {
+                    // While the server may be silent, what was known may have to do.
+                    let can_wait = former.is_none() || self.patience.is_none();
+                    let wanted = (name, former.is_some());
+                    if can_wait && self.ask_for_attributes(asked, directory, wanted) {
                         continue;
                     }
-                    // While the server may be silent, what was known may have to do.
-                    let can_fill = !was_filled && (former.is_none() || self.patience.is_none());
+                    let can_fill = !was_filled && can_wait;
                     was_filled = true;
                     if can_fill {
                         filled = self.fill(asked, directory, name)?;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+mod batches;
 mod large;
 mod lies;
 mod server;

@@ -90,6 +90,7 @@ pub(crate) struct Scripted {
     lookups: AtomicU64,
     refused: AtomicU64,
     changes: AtomicU64,
+    removed: Mutex<HashSet<u64>>,
 }
 
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -140,6 +141,7 @@ impl Scripted {
             lookups: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            removed: Mutex::default(),
         })
     }
 
@@ -150,6 +152,11 @@ impl Scripted {
 
     pub(crate) fn lookups(&self) -> u64 {
         self.lookups.load(Relaxed)
+    }
+
+    /// Somebody else changes the directory.
+    pub(crate) fn change(&self) {
+        self.changes.fetch_add(1, Relaxed);
     }
 
     fn fattr(&self, fileid: u64) -> Vec<u8> {
@@ -233,7 +240,12 @@ impl Scripted {
         // Status, attributes, verifier.
         let head = 4 + 4 + 84 + 8;
         let end = if is_mute { first } else { self.script.count };
+        let removed = self.removed.lock();
         while index < end {
+            if removed.contains(&index) {
+                index += 1;
+                continue;
+            }
             let entry = self.entry(index, plus, 0);
             if head + entries.len() + entry.len() + 8 > limit {
                 break;
@@ -284,7 +296,7 @@ impl Scripted {
 
     fn lookup(&self, arguments: &[u8]) -> Vec<u8> {
         self.lookups.fetch_add(1, Relaxed);
-        let index: u64 = std::str::from_utf8(&arguments[16..28]).unwrap().parse().unwrap();
+        let index = index_of(arguments);
         let mut out = words(&[0]);
         opaque(&(FIRST_FILE + index).to_be_bytes(), &mut out);
         out.extend(words(&[1]));
@@ -293,6 +305,25 @@ impl Scripted {
         out.extend(self.fattr(DIRECTORY));
         out
     }
+
+    fn remove(&self, arguments: &[u8]) -> Vec<u8> {
+        assert!(self.removed.lock().insert(index_of(arguments)));
+        let before = self.fattr(DIRECTORY);
+        self.changes.fetch_add(1, Relaxed);
+        let mut out = words(&[0, 1]);
+        // Size, mtime, ctime.
+        for part in [20..28, 68..76, 76..84] {
+            out.extend(&before[part]);
+        }
+        out.extend(words(&[1]));
+        out.extend(self.fattr(DIRECTORY));
+        out
+    }
+}
+
+/// The index of the name in these arguments, which follows a handle.
+fn index_of(arguments: &[u8]) -> u64 {
+    std::str::from_utf8(&arguments[16..28]).unwrap().parse().unwrap()
 }
 
 impl Transport for Scripted {
@@ -304,6 +335,7 @@ impl Transport for Scripted {
             Procedure::Getattr => [words(&[0]), self.fattr(fileid)].concat(),
             Procedure::Access => [words(&[0, 1]), self.fattr(fileid), words(&[0x1f])].concat(),
             Procedure::Lookup => self.lookup(&arguments),
+            Procedure::Remove => self.remove(&arguments),
             Procedure::Readdir => self.list(&arguments, false),
             Procedure::ReaddirPlus => self.list(&arguments, true),
             other => panic!("{other:?} is not asked"),

@@ -1,0 +1,96 @@
+//! Programs that read very many names, go through these in another order, and read on: `find` and `rm -r` (fts(3)).
+
+use std::sync::Arc;
+
+use curt_client::{Behaviour, Client, Listener, OpenDirectory};
+
+use crate::server::{Script, Scripted, me, mount};
+
+/// Names that are read before they are gone through.
+const BATCH: usize = 5_000;
+const NAMES: u64 = 20_000;
+
+/// The next batch of names, in an order that has nothing to do with that in which they were told.
+fn batch(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    loop {
+        let before = names.len();
+        client
+            .readdir(&me(), open, *cookie, false, &mut |entry| {
+                if names.len() == BATCH || names.len() == before + 100 {
+                    return Listener::Full;
+                }
+                names.push(entry.name.to_vec());
+                *cookie = entry.cookie;
+                Listener::Took
+            })
+            .unwrap();
+        if names.len() == before {
+            break;
+        }
+    }
+    // It and the number of names have no divisor in common.
+    let order = |index: usize| index * 1_237 % names.len();
+    (0..names.len())
+        .map(|index| names[order(index)].clone())
+        .collect()
+}
+
+/// Goes through all names so, in batches; `look` is done with each. How many LOOKUPs and listings were sent.
+fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Client, usize, &[u8])) -> (u64, usize) {
+    let client = mount(server, &Behaviour::default());
+    let open = client.opendir(&me(), client.root()).unwrap();
+    let (mut cookie, mut count) = (0, 0);
+    loop {
+        let names = batch(&client, &open, &mut cookie);
+        if names.is_empty() {
+            break;
+        }
+        for name in names {
+            client.lookup(&me(), client.root(), &name).unwrap();
+            look(&client, count, &name);
+            count += 1;
+        }
+    }
+    assert_eq!(count as u64, NAMES);
+    (server.lookups(), server.asked().len())
+}
+
+fn server() -> Arc<Scripted> {
+    Scripted::new(Script {
+        count: NAMES,
+        ..Script::default()
+    })
+}
+
+#[test]
+fn names_that_are_gone_through_while_more_are_to_be_listed_come_together() {
+    assert_eq!(go_through(&server(), |_, _, _| ()), (328, 27));
+}
+
+#[test]
+fn they_do_while_others_change_the_directory_now_and_then() {
+    let server = server();
+    let sent = go_through(&server, |_, count, _| {
+        if count % 2_000 == 999 {
+            server.change();
+        }
+    });
+    assert_eq!(sent, (463, 36));
+}
+
+#[test]
+fn they_do_for_who_removes_them() {
+    let server = server();
+    let sent = go_through(&server, |client, _, name| {
+        client.unlink(&me(), client.root(), name).unwrap();
+    });
+    assert_eq!(sent, (793, 58));
+}
+
+#[test]
+fn where_each_look_up_meets_another_state_hardly_any_listing_is_lost() {
+    let server = server();
+    let sent = go_through(&server, |_, _, _| server.change());
+    assert_eq!(sent, (19_970, 26));
+}
