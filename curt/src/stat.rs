@@ -129,7 +129,10 @@ fn print(arguments: &StatArguments) -> Result<bool> {
 }
 
 /// Prints. Nobody is there any more to be told that nobody listens.
-fn tell(text: &str) -> Result<bool> {
+///
+/// # Errors
+/// It cannot be written: the device is full.
+pub(crate) fn tell(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -28,7 +28,7 @@ use look::{Looking, Subject};
 use tables::{Table, tables};
 use terminal::Screen;
 
-use crate::errors;
+use crate::{errors, stat};
 
 /// How often a signal is looked for while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
@@ -87,16 +87,15 @@ fn once(arguments: &TopArguments) -> Result<()> {
     std::thread::sleep(Duration::from_secs(arguments.interval.into()));
     let now = subject.look()?;
     let tables = tables(&before, &now, None);
-    if arguments.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&tables::json(&before, &now, &tables))?
-        );
-        return Ok(());
-    }
-    let texts: Vec<String> = tables.iter().map(Table::text).collect();
-    print!("{}", texts.join("\n"));
-    Ok(())
+    let text = if arguments.json {
+        let mut json = serde_json::to_string_pretty(&tables::json(&before, &now, &tables))?;
+        json.push('\n');
+        json
+    } else {
+        let texts: Vec<String> = tables.iter().map(Table::text).collect();
+        texts.join("\n")
+    };
+    stat::tell(&text).map(drop)
 }
 
 fn watch(arguments: &TopArguments) -> Result<()> {

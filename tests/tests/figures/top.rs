@@ -54,6 +54,12 @@ fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
     let (ended, _, errors) = process::finish(&mut world.curt(&["top"])?, LIMIT)?;
     ensure!(!ended.success() && errors.contains("--once"), "{errors}");
     let curt = program("curt")?.display().to_string();
+    let full = format!("{curt} top --once --interval 1 >/dev/full");
+    let (ended, _, errors) = process::finish(world.network.command("sh").args(["-c", &full]), LIMIT)?;
+    ensure!(
+        ended.code() == Some(1) && errors.contains("curt top: No space left"),
+        "{errors}"
+    );
     for end in ["q", "TERM"] {
         let script = format!("{IN_A_TERMINAL}\nrun('{curt}', '{end}')\n");
         let told = process::run(world.network.command("python3").args(["-c", &script]), LIMIT)?;
