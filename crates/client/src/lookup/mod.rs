@@ -174,6 +174,8 @@ impl Client {
         }
         let mut why = None;
         let (mut was_filled, mut filled) = (false, Filled::Nothing);
+        // Once: where others change the directory all the time, what comes with others is void at once.
+        let mut was_asked_for = false;
         for _ in asked.rounds() {
             match self.next_step(asked, directory, name) {
                 Step::Serve(resolved, source) => {
@@ -196,7 +198,8 @@ impl Client {
                     // While the server may be silent, what was known may have to do.
                     let can_wait = former.is_none() || self.patience.is_none();
                     let wanted = (name, former.is_some());
-                    if can_wait && self.ask_for_attributes(asked, directory, wanted) {
+                    let may_ask = !std::mem::replace(&mut was_asked_for, true) && can_wait;
+                    if may_ask && self.ask_for_attributes(asked, directory, wanted) {
                         continue;
                     }
                     let can_fill = !was_filled && can_wait;
