@@ -12,6 +12,7 @@ use crate::{
     errno,
     identity::{Caller, InodeId},
     inode::{Inode, Kept},
+    lookup::Resolved,
     meeting::Opening,
     names::{Kept as KeptName, Promise},
     plan::v3,
@@ -71,27 +72,41 @@ impl Client {
     }
 
     /// Gives a file its name again that was to be replaced while it is open, and was not. LINK replaces nothing, so this does no harm if
-    /// the reply was lost to a RENAME that was done.
+    /// the reply was lost to a RENAME that was done. Many servers refuse LINK of another's file (Linux: `fs.protected_hardlinks`);
+    /// then the name is moved back, if nothing has it.
     fn undo_sillyrename(&self, asked: &Asked, place: Place<'_>, target: &Arc<Inode>) {
         let Some(silly) = target.facts().kept.file().silly.clone() else {
             return;
         };
+        let forget = || {
+            let mut facts = target.facts();
+            facts.kept.file().silly.take_if(|now| now.name == silly.name);
+        };
         match self.link_at_server(asked, target, place) {
             Ok(ended) => {
                 let _ = self.learn_own(place.0, place.1, Some(target), ended);
-                target
-                    .facts()
-                    .kept
-                    .file()
-                    .silly
-                    .take_if(|now| now.name == silly.name);
+                forget();
                 self.remove_silly(target, &silly);
             }
+            // It was replaced after all, or somebody has taken the name: the other one goes with the last close.
+            Err(Errno::EXIST) => {}
             Err(error) => {
+                // Whatever comes of it, nobody removed this file.
+                forget();
+                self.silly_places.gone(silly.directory.id());
+                if self.move_back(asked, (&silly.directory, &silly.name), place) {
+                    return;
+                }
                 let (name, silly) = (place.1.escape_ascii(), silly.name.escape_ascii());
-                tracing::warn!(%name, %silly, %error, "a file that was not replaced does not get its name again");
+                tracing::warn!(%name, %silly, %error, "a file that was not replaced does not get its name again, and keeps the other");
             }
         }
+    }
+
+    /// Renames `from` to `to` if nothing is called that; whether it was.
+    fn move_back(&self, asked: &Asked, from: Place<'_>, to: Place<'_>) -> bool {
+        let is_free = matches!(self.resolve(asked, to.0, to.1), Ok(Resolved::Missing(_)));
+        is_free && self.rename_at_server(asked, from, to).is_ok()
     }
 
     /// Sends RENAME and keeps what its success proves.

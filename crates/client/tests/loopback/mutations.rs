@@ -296,6 +296,29 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
 }
 
 #[test]
+fn anothers_file_that_is_open_keeps_its_name_too_although_the_server_refuses_links_to_it() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = user(1000);
+    let top = mounted.client.root();
+    let closed = mounted.client.mkdir(&root(), top, b"closed", 0o755).unwrap().id;
+    mounted.put(&root(), closed, "theirs", 0o644, b"other");
+    let open = mounted.client.mkdir(&root(), top, b"open", 0o777).unwrap().id;
+    let theirs = mounted.put(&root(), open, "theirs", 0o644, b"theirs");
+    let opened = mounted.client.open(&me, theirs.id, OpenFlags::reading()).unwrap();
+    let linked = mounted.client.link(&me, theirs.id, open, b"link");
+    assert_eq!(linked.map(|found| found.id), Err(Errno::PERM));
+    let refused = mounted
+        .client
+        .rename(&me, (closed, b"theirs"), (open, b"theirs"), RenameMode::Replace);
+    assert_eq!(refused, Err(Errno::ACCESS));
+    assert_eq!(mounted.lookup(&me, open, "theirs").unwrap().id, theirs.id);
+    mounted.client.close(&me, &opened.file).unwrap();
+    assert_eq!(list(&mounted, open), ["theirs"]);
+    assert_eq!(mounted.cat(&me, theirs.id).unwrap(), b"theirs");
+}
+
+#[test]
 fn rename_moves_and_replaces_and_keeps_what_is_known() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
