@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use curt_client::{InodeId, Observer};
 use curt_fuse::{NodeId, Notifier};
@@ -22,6 +22,10 @@ use super::pending::Pending;
 
 /// The offset from which no page is void.
 const ATTRIBUTES_ALONE: i64 = -1;
+
+/// For how long an open waits while others tell the kernel of its file. That takes a moment, but for pages whose READ waits for a
+/// silent server: who opens the file must not hang with it.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// Inodes whose copies in the kernel are void, until the kernel is told.
 #[derive(Debug, Default)]
@@ -141,9 +145,12 @@ impl Changes {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return false;
         }
+        let deadline = Instant::now() + TELLING;
         let mut state = self.state.lock();
         while state.telling == Some(inode) {
-            self.moved.wait(&mut state);
+            if self.moved.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
         }
         let taken = state.pending.take(inode);
         self.count(&state);
