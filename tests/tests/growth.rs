@@ -64,6 +64,24 @@ def mapped(number):
     for at in (2500, 15000, 20090):
         assert data[at:at + 10] == b"stored her", (at, data[at:at + 10])
 
+def cut(number):
+    here, there = grown(number)
+    with open(here, "rb") as file:
+        assert len(file.read()) == 20100
+    os.truncate(there, 100)
+    for at, signal in ((2500, 0), (15000, 7)):
+        child = os.fork()
+        if child == 0:
+            fd = os.open(here, os.O_RDWR)
+            place = libc.mmap(None, 20100, 3, 1, fd, 0)
+            ctypes.memmove(place + at, b"stored", 6)
+            libc.munmap(place, 20100)
+            os.close(fd)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] & 0x7F == signal, at
+        with open(there, "rb") as file:
+            assert file.read() == b"x" * 100
+
 def kept_open(number):
     here, there = known(number)
     fd = os.open(here, os.O_RDONLY)
@@ -106,6 +124,11 @@ fn the_end_that_is_sought_after_an_open_is_that_of_what_grew_or_shrank_elsewhere
 #[test]
 fn what_is_stored_through_a_mapping_of_what_grew_elsewhere_reaches_the_server() {
     claim("", "mapped");
+}
+
+#[test]
+fn a_store_behind_the_end_of_what_shrank_elsewhere_makes_it_no_larger() {
+    claim("", "cut");
 }
 
 #[test]
