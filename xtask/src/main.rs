@@ -21,7 +21,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Install what the tests need, then check and test everything; ends in a line "N passed, N failed"
+    /// Install what the tests need, then check and test everything; ends in a line "N passed, N failed, N of those that passed are unsteady"
     Test {
         /// Leave out the tests of whole programs, which need root, a kernel's boots and most of the time
         #[arg(long)]
@@ -32,6 +32,9 @@ enum Chore {
         /// What all choices at random follow from: a number, or "random" for another each time; the same in each run without it
         #[arg(long)]
         seed: Option<test::Seed>,
+        /// What fails beside other tests has failed, although it would pass by itself
+        #[arg(long)]
+        once: bool,
     },
     /// Check what the house style asks of files, names and documents
     Tidy,
@@ -85,8 +88,18 @@ enum Comparison {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
-        Chore::Test { quick, only, seed } => {
-            test::run(&test::Scope::new(quick, only), seed.unwrap_or(test::Seed::Usual))
+        Chore::Test {
+            quick,
+            only,
+            seed,
+            once,
+        } => {
+            let tries = if once { test::Tries::One } else { test::Tries::Two };
+            test::run(
+                &test::Scope::new(quick, only),
+                seed.unwrap_or(test::Seed::Usual),
+                tries,
+            )
         }
         Chore::Tidy => tidy::run(&root()),
         Chore::Fuzz { target, seconds } => {

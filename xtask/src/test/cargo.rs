@@ -15,6 +15,8 @@ pub(super) struct Sum {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) failures: Vec<Failure>,
+    /// What failed beside others and passed by itself: a fault still, of the test or of what it tests.
+    pub(super) unsteady: Vec<Failure>,
 }
 
 impl Sum {
@@ -37,6 +39,7 @@ impl Sum {
 
     pub(super) fn and(mut self, other: Self) -> Self {
         self.failures.extend(other.failures);
+        self.unsteady.extend(other.unsteady);
         Self {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
@@ -72,6 +75,11 @@ pub(super) fn is_usual(line: &str) -> bool {
 /// The name of a test that a line says went well.
 fn passed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... ok")
+}
+
+/// The name of a test that a line says failed.
+pub(super) fn failed(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// The same; every line goes to `hear`.
@@ -117,7 +125,7 @@ pub(super) fn results(line: &str) -> Option<Sum> {
     Some(Sum {
         passed: count(" passed")?,
         failed: count(" failed")?,
-        failures: Vec::new(),
+        ..Sum::default()
     })
 }
 
@@ -129,6 +137,8 @@ mod tests {
     fn only_what_went_well_is_usual() {
         assert_eq!(passed("test a::b ... ok"), Some("a::b"));
         assert_eq!(passed("test a::b ... FAILED"), None);
+        assert_eq!(failed("test a::b ... FAILED"), Some("a::b"));
+        assert_eq!(failed("test a::b ... ok"), None);
         assert!(is_usual("test a::b ... ok") && is_usual("running 3 tests") && is_usual(""));
         for line in [
             "test a::b ... FAILED",
@@ -147,7 +157,7 @@ mod tests {
             Some(Sum {
                 passed: 12,
                 failed: 3,
-                failures: vec![],
+                ..Sum::default()
             })
         );
         assert_eq!(results("test a::b ... ok"), None);

@@ -45,7 +45,7 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "FAILED {}", self.name)?;
+        formatter.write_str(&self.name)?;
         self.reason
             .iter()
             .try_for_each(|line| write!(formatter, "\n    {line}"))
@@ -103,8 +103,8 @@ failures:
         assert_eq!(
             told,
             [
-                "FAILED client data: a\n    thread 'a' (7) panicked at x.rs:1:2:\n    assertion failed\n      left: 1",
-                "FAILED client data: b::c\n    Error: not within 60 s\n    Caused by:\n        nothing",
+                "client data: a\n    thread 'a' (7) panicked at x.rs:1:2:\n    assertion failed\n      left: 1",
+                "client data: b::c\n    Error: not within 60 s\n    Caused by:\n        nothing",
             ]
         );
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::again::{self, Failed, Tries};
 use super::binaries::{Binary, Outcome};
 use super::cargo::Sum;
-use super::failures::Failure;
 
 /// How many programs of unit tests run at a time: many of them keep one processor busy.
 const UNITS: usize = 2;
@@ -73,11 +73,21 @@ impl Job {
         }
     }
 
-    fn run(&self) -> Result<Outcome> {
+    fn arguments(&self) -> Vec<&str> {
         match &self.tests {
-            Tests::All => self.binary.run(&[]),
-            Tests::Named(name, threads) => self.binary.run(&["--test-threads", threads, name]),
-            Tests::One(test) => self.binary.run(&["--exact", test]),
+            Tests::All => Vec::new(),
+            Tests::Named(name, threads) => vec!["--test-threads", threads, name],
+            Tests::One(test) => vec!["--exact", test],
+        }
+    }
+
+    /// How it was run, and what came of it.
+    fn failed(&self, outcome: Outcome) -> Failed {
+        Failed {
+            name: self.name(),
+            binary: self.binary.clone(),
+            arguments: self.arguments().into_iter().map(str::to_owned).collect(),
+            outcome,
         }
     }
 
@@ -92,7 +102,7 @@ impl Job {
 }
 
 /// Runs all but the tests of whole programs.
-pub(super) fn units(binaries: &[Binary]) -> Result<Sum> {
+pub(super) fn units(binaries: &[Binary], tries: Tries) -> Result<Sum> {
     let jobs = binaries
         .iter()
         .filter(|binary| binary.package != WHOLE_PROGRAMS)
@@ -101,12 +111,12 @@ pub(super) fn units(binaries: &[Binary]) -> Result<Sum> {
             tests: Tests::All,
         })
         .collect();
-    side_by_side(jobs, UNITS)
+    let (sum, failed) = side_by_side(jobs, UNITS)?;
+    Ok(sum.and(again::judge(failed, tries)?))
 }
 
 /// Runs the tests of whole programs whose names contain `name`.
-pub(super) fn whole_programs(binaries: &[Binary], name: &str) -> Result<Sum> {
-    let mut sum = Sum::default();
+pub(super) fn whole_programs(binaries: &[Binary], name: &str, tries: Tries) -> Result<Sum> {
     let is_ours = |binary: &&Binary| binary.package == WHOLE_PROGRAMS;
     let binaries: Vec<Binary> = binaries.iter().filter(is_ours).cloned().collect();
     let together = TOGETHER.map(|(named, _)| named);
@@ -136,15 +146,20 @@ pub(super) fn whole_programs(binaries: &[Binary], name: &str) -> Result<Sum> {
             }));
         }
     }
+    let (mut sum, mut failed) = (Sum::default(), Vec::new());
     for (jobs, lanes) in [(others, LANES), (replays, REPLAY_LANES), (alone, 1)] {
-        sum = sum.and(side_by_side(jobs, lanes)?);
+        let (well, others) = side_by_side(jobs, lanes)?;
+        sum = sum.and(well);
+        failed.extend(others);
     }
-    Ok(sum)
+    Ok(sum.and(again::judge(failed, tries)?))
 }
 
-fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<Sum> {
+/// The sum of what went well, and what failed.
+fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<(Sum, Vec<Failed>)> {
     jobs.sort_by_key(Job::place);
     let waiting = Mutex::new(VecDeque::from(jobs));
+    let failed = Mutex::new(Vec::new());
     let lane = || -> Result<Sum> {
         let mut sum = Sum::default();
         loop {
@@ -152,23 +167,23 @@ fn side_by_side(mut jobs: Vec<Job>, lanes: usize) -> Result<Sum> {
             let Some(job) = next else {
                 return Ok(sum);
             };
-            let mut outcome = job.run()?;
+            let outcome = job.binary.run(&job.arguments())?;
             tell(&job.name(), &outcome);
             if outcome.sum.failed > 0 {
-                outcome.sum.failures = Failure::all(&job.name(), &outcome.said);
+                lock(&failed).push(job.failed(outcome));
+            } else {
+                sum = sum.and(outcome.sum);
             }
-            sum = sum.and(outcome.sum);
         }
     };
-    std::thread::scope(|scope| {
+    let sum = std::thread::scope(|scope| {
         let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
-        let mut sum = Sum::default();
-        for thread in running {
-            let lane = thread.join().ok().context("a lane panicked")?;
-            sum = sum.and(lane?);
-        }
-        Ok(sum)
-    })
+        running.into_iter().try_fold(Sum::default(), |sum, thread| {
+            anyhow::Ok(sum.and(thread.join().ok().context("a lane panicked")??))
+        })
+    })?;
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((sum, failed))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -182,39 +197,5 @@ fn tell(name: &str, outcome: &Outcome) {
         println!("{:>7.1} s {name}: FAILED\n{said}", took.as_secs_f64());
     } else if *took >= LONG {
         println!("{:>7.1} s {name}", took.as_secs_f64());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A "program of tests": two of its five fail, and it notes that it was run.
-    const PROGRAM: &str = "#!/bin/sh
-echo run >>\"$0.runs\"
-echo 'test shaky ... FAILED'
-echo 'test bad ... FAILED'
-echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored'
-exit 101
-";
-
-    #[test]
-    fn what_failed_has_failed_and_is_not_run_again() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let program = directory.path().join("program");
-        std::fs::write(&program, PROGRAM).expect("a file");
-        let runs = std::process::Command::new("chmod")
-            .arg("+x")
-            .arg(&program)
-            .status();
-        assert!(runs.expect("chmod").success());
-        let programs = [
-            Binary::at(&program, "crate"),
-            Binary::at(&program, WHOLE_PROGRAMS),
-        ];
-        let sum = units(&programs).expect("it runs");
-        assert_eq!((sum.passed, sum.failed, sum.failures.len()), (3, 2, 1));
-        let runs = std::fs::read_to_string(program.with_extension("runs")).expect("its note");
-        assert_eq!(runs, "run\n", "the one that is not of whole programs, once");
     }
 }
