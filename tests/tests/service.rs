@@ -311,46 +311,72 @@ fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
         .with_context(|| format!("no {name} in {status}"))
 }
 
+/// What threads that serve may do, and the others.
+const SERVE: u64 = 0x0800_00df;
+const MANAGE: u64 = SERVE | 1 << 10 | 1 << 21;
+/// What would let suid bits survive, quotas be exceeded and every file be read: not in force between requests.
+const WITHIN_REQUESTS: u64 = 1 << 4 | 1 << 24 | 1 << 2;
+
+/// A set of capabilities in a thread's status.
+fn capabilities(status: &str, set: &str) -> Result<u64> {
+    Ok(u64::from_str_radix(field(status, set)?, 16)?)
+}
+
+/// Waits until a thread does not begin, serve or end: whoever asked has its answer before that. Whether it is one that serves.
+fn comes_to_rest(status: &Path, held: u64) -> Result<bool> {
+    let mut last = anyhow::anyhow!("not looked at");
+    let serves = until("a thread within its limits", SHORT, || {
+        let Ok(status) = fs::read_to_string(status) else {
+            return Ok(Some(false));
+        };
+        let serves = field(&status, "Name")? == "curt-serve";
+        match hold_to_its_limits(&status, held) {
+            Err(error) => last = error,
+            Ok(()) if serves && capabilities(&status, "CapEff")? & WITHIN_REQUESTS != 0 => {
+                last = anyhow::anyhow!("it has the rights of a request: {status}");
+            }
+            Ok(()) => return Ok(Some(serves)),
+        }
+        Ok(None)
+    });
+    serves.with_context(|| last)
+}
+
+/// What a thread may hold at most, and must be under; `held` is what the server was started with.
+fn hold_to_its_limits(status: &str, held: u64) -> Result<()> {
+    let name = field(status, "Name")?;
+    let (allowed, filter) = match name {
+        "curt-accept" | "curt-serve" => (SERVE, "2"),
+        _ => (MANAGE, "0"),
+    };
+    for (set, allowed) in [
+        ("CapEff", allowed),
+        ("CapBnd", MANAGE),
+        ("CapInh", 0),
+        ("CapAmb", 0),
+    ] {
+        let bits = capabilities(status, set)?;
+        ensure!(bits & !allowed == 0, "{name}: {set} {bits:x}");
+    }
+    let permitted = capabilities(status, "CapPrm")?;
+    ensure!(permitted == allowed & held, "{name}: {permitted:x}");
+    ensure!(
+        field(status, "NoNewPrivs")? == "1" && field(status, "Seccomp")? == filter,
+        "{status}"
+    );
+    Ok(())
+}
+
 #[test]
 fn serving_threads_hold_eight_capabilities_and_a_filter() -> Result<()> {
-    const SERVE: u64 = 0x0800_00df;
-    const MANAGE: u64 = SERVE | 1 << 10 | 1 << 21;
     let place = Place::new()?;
     let server = Running::start("curt serve", &mut place.command(&[])?)?;
     place.network.wait_for_port(ADDRESS, PORT)?;
     ensure!(place.list(PORT)?.contains("file"));
-    let own = fs::read_to_string("/proc/thread-self/status")?;
-    let held = u64::from_str_radix(field(&own, "CapPrm")?, 16)?;
+    let held = capabilities(&fs::read_to_string("/proc/thread-self/status")?, "CapPrm")?;
     let mut serving = 0;
     for thread in fs::read_dir(format!("/proc/{}/task", server.pid()))? {
-        let status = fs::read_to_string(thread?.path().join("status"))?;
-        let name = field(&status, "Name")?.to_owned();
-        let (allowed, filter) = match name.as_str() {
-            "curt-accept" | "curt-serve" => (SERVE, "2"),
-            _ => (MANAGE, "0"),
-        };
-        serving += usize::from(name == "curt-serve");
-        for (set, allowed) in [
-            ("CapEff", allowed),
-            ("CapBnd", MANAGE),
-            ("CapInh", 0),
-            ("CapAmb", 0),
-        ] {
-            let bits = u64::from_str_radix(field(&status, set)?, 16)?;
-            ensure!(bits & !allowed == 0, "{name}: {set} {bits:x}");
-        }
-        let permitted = u64::from_str_radix(field(&status, "CapPrm")?, 16)?;
-        ensure!(permitted == allowed & held, "{name}: {permitted:x}");
-        // What would let suid bits survive, quotas be exceeded and every file be read is not in force between requests.
-        let effective = u64::from_str_radix(field(&status, "CapEff")?, 16)?;
-        ensure!(
-            name != "curt-serve" || effective & (1 << 4 | 1 << 24 | 1 << 2) == 0,
-            "{name}: {effective:x}"
-        );
-        ensure!(
-            field(&status, "NoNewPrivs")? == "1" && field(&status, "Seccomp")? == filter,
-            "{status}"
-        );
+        serving += usize::from(comes_to_rest(&thread?.path().join("status"), held)?);
     }
     ensure!(serving > 0, "nobody serves");
     Ok(())
