@@ -1,6 +1,6 @@
 //! Events: what happens inside a client or server, as it happens, for whoever wants to see it.
 //!
-//! One table ([`table`]) has a row for each event. [`probe!`](crate::probe) tells of one. It is seen in three ways: by a probe in
+//! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It is seen in three ways: by a probe in
 //! the program's file to which bpftrace, perf or SystemTap attach; by a [`Watch`], which `curt trace` reads through a control
 //! socket; and in a [ring](Ring) in a file that outlives the process. An event that nobody wants costs one relaxed load. One that
 //! is wanted costs a copy of its fields; it never waits, makes no system call and takes no memory, and what does not fit is
