@@ -21,6 +21,9 @@ const TO_SERVE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETUID);
 
+/// What of that is in force only while somebody has raised it for one call: it would let suid bits survive writes and every file be read.
+const RAISED_TO_SERVE: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::FSETID);
+
 /// What the threads beside them need in addition: to see an export through a copy of its mount (SYS_ADMIN), now and at a reload, and to take leave of
 /// rpcbind from a reserved port (NET_BIND_SERVICE).
 const TO_MANAGE: CapabilitySet = TO_SERVE
@@ -29,15 +32,16 @@ const TO_MANAGE: CapabilitySet = TO_SERVE
 
 /// Keeps what the server as a whole needs. For the first thread, before it starts others.
 pub(super) fn keep_to_manage() -> Result<()> {
-    keep(TO_MANAGE)
+    keep(TO_MANAGE, CapabilitySet::empty())
 }
 
-/// Keeps what serving needs. For the thread that starts those that serve.
+/// Keeps what serving needs. For the thread that starts those that serve: they begin as they are between requests.
 pub(super) fn keep_to_serve() -> Result<()> {
-    keep(TO_SERVE)
+    keep(TO_SERVE, RAISED_TO_SERVE)
 }
 
-fn keep(wanted: CapabilitySet) -> Result<()> {
+/// Keeps what is `wanted`, and of it what is to be `raised` for a moment out of the effective set.
+fn keep(wanted: CapabilitySet, raised: CapabilitySet) -> Result<()> {
     let held = capabilities(None).context("asking for capabilities")?;
     // The bounding set can only be changed by whoever may set capabilities.
     if held.effective.contains(CapabilitySet::SETPCAP) {
@@ -52,7 +56,7 @@ fn keep(wanted: CapabilitySet) -> Result<()> {
     // Old kernels have none.
     let _ = clear_ambient_capability_set();
     let kept = CapabilitySets {
-        effective: held.effective & wanted,
+        effective: held.effective & wanted.difference(raised),
         permitted: held.permitted & wanted,
         inheritable: CapabilitySet::empty(),
     };
@@ -69,11 +73,11 @@ mod tests {
     fn what_is_given_up_stays_so() {
         let test = || {
             let before = capabilities(None).expect("capget of oneself");
-            for wanted in [TO_MANAGE, TO_SERVE] {
-                keep(wanted).expect("nobody needs a right to give rights up");
+            for (wanted, raised) in [(TO_MANAGE, CapabilitySet::empty()), (TO_SERVE, RAISED_TO_SERVE)] {
+                keep(wanted, raised).expect("nobody needs a right to give rights up");
                 let after = capabilities(None).expect("capget of oneself");
                 assert_eq!(after.permitted, before.permitted & wanted);
-                assert_eq!(after.effective, before.effective & wanted);
+                assert_eq!(after.effective, before.effective & wanted.difference(raised));
                 assert!(after.inheritable.is_empty());
             }
             assert!(rustix::thread::no_new_privs().expect("prctl"));
@@ -86,7 +90,7 @@ mod tests {
             };
             let regained = set_capabilities(None, again).is_ok();
             assert_eq!(regained, TO_SERVE.contains(before.permitted));
-            keep(TO_SERVE).expect("a second time");
+            keep_to_serve().expect("a second time");
         };
         std::thread::scope(|scope| scope.spawn(test).join().expect("the test's thread"));
     }
