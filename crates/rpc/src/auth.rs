@@ -101,7 +101,7 @@ impl fmt::Debug for Groups {
 /// The body of an AUTH_SYS credential (RFC 5531 appendix A), borrowed from the call that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
-    /// Any number; nothing is made of it.
+    /// A number of the client's choice, which is not used.
     pub stamp: u32,
     /// The caller's host name, as it says; at most [`MACHINE_NAME_MAX`] bytes of any kind.
     pub machine_name: &'a [u8],
@@ -131,7 +131,7 @@ impl<'a> AuthSys<'a> {
 /// A credential or verifier as it came (RFC 5531 section 8.2, `opaque_auth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth<'a> {
-    /// AUTH_NONE. Its body, which should be empty, is passed over.
+    /// AUTH_NONE. Its body, which should be empty, is ignored.
     None,
     /// AUTH_SYS, well formed.
     Sys(AuthSys<'a>),
@@ -188,7 +188,7 @@ impl MachineName {
     }
 }
 
-/// What a client says of itself in a call. Cheap to clone.
+/// The identity that a client sends with a call. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Credential {
     /// AUTH_NONE.

@@ -1,4 +1,4 @@
-//! Whether the server answers: what `not responding` and `silent_for` are decided from.
+//! Whether the server still answers: the basis of the "not responding" message and of `silent_for`.
 
 use std::{
     sync::{
@@ -82,7 +82,7 @@ impl Activity {
         Some(Duration::from_nanos(self.now().saturating_sub(since)))
     }
 
-    /// For how long nothing has been asked or answered.
+    /// How long there has been neither a call nor a reply; zero while a call waits.
     pub(super) fn idle_for(&self) -> Duration {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;

@@ -155,7 +155,7 @@ fn tune(socket: &OwnedFd, options: &TcpOptions) -> rustix::io::Result<()> {
     sockopt::set_tcp_user_timeout(socket, patience)
 }
 
-/// Any number; for what others should not guess or repeat, not for secrets.
+/// A random number that others are unlikely to guess or to choose as well; not good enough for secrets.
 pub(super) fn random_u32() -> io::Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -41,34 +41,34 @@ use crate::{
     record::RecordError,
 };
 
-/// How much is received before waiting callers are told: one read at a time, for a socket that is never empty.
+/// How many receives are done before the replies are given to their callers, so that a socket that is never empty delays none.
 const READS_MAX: usize = 16;
 
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
-    /// For whoever reads.
+    /// Wakes the caller that reads.
     pub(super) read_bell: Arc<Bell>,
-    /// For whoever only writes.
+    /// Wakes a caller that only writes.
     pub(super) write_bell: Arc<Bell>,
     state: Mutex<State>,
     activity: Arc<Activity>,
     pool: Arc<Pool>,
     reply_max: usize,
-    /// A reply came on it, ever.
+    /// Whether any reply has been received on it.
     proved: AtomicBool,
 }
 
 pub(super) struct State {
     pub(super) calls: HashMap<u32, Slot>,
-    /// What was received; taken out by the caller that reads.
+    /// The bytes received; the caller that reads takes it out.
     pub(super) inbox: Option<Inbox>,
-    /// Somebody owns the output.
+    /// Whether a caller has the role of writing.
     pub(super) writing: bool,
-    /// Small records and rests of records that whoever owns the output is to write.
+    /// Small records and the ends of records, to be written by the caller that has that role.
     pub(super) pending: Vec<u8>,
-    /// Callers with large records that wait for the output.
+    /// Callers with large records that wait for that role.
     pub(super) queue: VecDeque<u32>,
-    /// What passed so far.
+    /// The traffic so far.
     pub(super) traffic: Traffic,
     pub(super) closed: bool,
 }
@@ -79,9 +79,9 @@ pub(super) struct Slot {
     pub(super) results_max: usize,
     /// Bytes of its reply.
     pub(super) received: usize,
-    /// Who is to use its results where they are received.
+    /// Processes its results in the receive buffer.
     pub(super) taker: Option<Arc<dyn Taker>>,
-    /// Whether that is just being done: the caller has to wait for the end of it, whatever happens.
+    /// Whether the taker is running: whatever happens, the caller has to wait until it is done.
     pub(super) in_hand: bool,
     pub(super) outcome: Option<Result<Reply, CallError>>,
 }
@@ -132,12 +132,12 @@ impl Connection {
         address.map_or(0, |address| address.port())
     }
 
-    /// Whether the server ever answered on it.
+    /// Whether the server has ever answered on it.
     pub(super) fn is_proved(&self) -> bool {
         self.proved.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection; its callers look for another.
+    /// Closes the connection; its callers look for another one.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         if !state.closed {
@@ -149,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// Reads what there is, for everybody. For the caller that holds `inbox`.
+    /// Receives what has arrived, for all callers. To be called by the one that holds `inbox`.
     pub(super) fn receive(&self, inbox: &mut Inbox) {
         for _ in 0..READS_MAX {
             let room = inbox.room();
@@ -170,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// The connection ended without a fault of a message.
+    /// The connection ended, but not because of a malformed message.
     pub(super) fn lost(&self, why: &str) {
         if !self.is_closed() {
             tracing::info!("connection to server {} lost: {why}", self.activity.server());
@@ -282,7 +282,7 @@ impl State {
         self.traffic.sent(self.queue.len(), self.calls.len());
     }
 
-    /// How long the reply that begins so may be.
+    /// The maximum length of the reply that begins with these bytes.
     fn limit(&self, beginning: &[u8], reply_max: usize) -> usize {
         // A verifier may stand in the header.
         let header_max = REPLY_HEADER_SIZE + AUTH_BODY_MAX;
@@ -292,13 +292,13 @@ impl State {
         }
     }
 
-    /// Whether a reply is waited for that is to be used where it is received.
+    /// Whether any of the calls that wait has a taker.
     pub(super) fn has_takers(&self) -> bool {
         let mut slots = self.calls.values();
         slots.any(|slot| slot.taker.is_some() && slot.outcome.is_none())
     }
 
-    /// Wakes somebody for each role that waits for somebody. To be called whenever a caller leaves or gives up a role.
+    /// Wakes one caller for each role that is free and needed. To be called whenever a caller leaves or gives up a role.
     pub(super) fn pass_on(&self) {
         if self.closed {
             return;

@@ -1,7 +1,7 @@
-//! What a transport tells whoever counts.
+//! What a transport reports to those who count.
 
-/// Told of what happens on the wire. Called on the threads of callers, partly under a connection's lock: implementations
-/// count and return, and make no calls.
+/// Is notified of what happens on the wire. Called on the threads of callers, partly under a connection's lock:
+/// implementations count and return, and make no calls.
 pub trait Events: Send + Sync {
     /// A call of `bytes` (marks included) was handed to the socket.
     fn sent(&self, bytes: usize);
@@ -11,7 +11,7 @@ pub trait Events: Send + Sync {
     fn retransmitted(&self);
     /// A connection was made; `again` if it replaces one that was lost.
     fn connected(&self, again: bool);
-    /// The server has not answered for the time after which users are told. Once per outage.
+    /// The server has not answered for so long that users are told. Once per outage.
     fn not_responding(&self);
     /// The first reply after [`Events::not_responding`].
     fn responding_again(&self);
@@ -19,7 +19,7 @@ pub trait Events: Send + Sync {
     fn malformed_reply(&self);
 }
 
-/// Counts nothing.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoEvents;
 

@@ -1,7 +1,7 @@
-//! How a waiting call is called off from outside.
+//! Cancelling a call that waits, from another thread.
 //!
-//! Owns a flag and the list of those who wait under it. Invariant: whoever registers before looking at the flag cannot
-//! miss the raising. Must not know what is waited for.
+//! Owns a flag and the list of wakers registered with it. Invariant: a thread that registers its waker before it reads the
+//! flag cannot miss that the flag is raised. Must not know what is waited for.
 
 use std::{
     fmt,
@@ -14,9 +14,9 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-/// Something that can be made to look again at what it waits for. Waking more often than needed does no harm.
+/// Wakes a thread that waits, so that it checks its condition again. Spurious wake-ups do no harm.
 pub trait Wake: Send + Sync {
-    /// Makes the waiting thread look again. Must neither block nor raise an [`Interrupt`].
+    /// Makes the thread check its condition again. Must neither block nor raise an [`Interrupt`].
     fn wake(&self);
 }
 
@@ -50,8 +50,8 @@ impl Interrupt {
         Self(None)
     }
 
-    /// Makes every call that waits under this, now or later, end with [`super::CallError::Interrupted`]. Cannot be taken
-    /// back. On [`Interrupt::never`] it does nothing.
+    /// Ends every call that waits with this interrupt, now or later, with [`super::CallError::Interrupted`]. Cannot be undone.
+    /// Does nothing to [`Interrupt::never`].
     pub fn raise(&self) {
         let Some(shared) = &self.0 else { return };
         // Pairs with the load in `is_raised`: whoever registered before the lock below is taken is woken, whoever registers

@@ -1,26 +1,26 @@
-//! What is told of a call beside its outcome, and what is counted of a connection.
+//! Statistics: of one call, beside its outcome, and of a connection.
 
 use std::time::Duration;
 
 use curt_trace::TransportFigure;
 use curt_trace::{Counter as _, Snapshot};
 
-/// What became of a call on its way. It is told of calls that fail, too.
+/// How a call was sent and answered. Known of calls that fail, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Journey {
-    /// How often it was handed to a socket as a whole.
+    /// How many times it was sent completely.
     pub transmissions: u32,
-    /// Bytes that were handed over with it, record marks included.
+    /// Bytes that were sent for it, record marks included.
     pub bytes_sent: u64,
     /// Bytes of the reply, its record mark not included.
     pub bytes_received: u64,
-    /// From its beginning until it was handed to a socket for the last time.
+    /// The time from its start until it was sent for the last time.
     pub queued: Duration,
     /// How long the caller stayed after its reply was there, to read for others.
     pub stayed: Duration,
 }
 
-/// What passed over one connection, or over several. It is changed under a lock that its users hold anyhow.
+/// The traffic of one connection, or the sum of several. Changed under a lock that its users hold anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) sends: u64,
@@ -32,7 +32,7 @@ pub(super) struct Traffic {
     pub(super) most_at_once: u64,
 }
 
-/// What making connections took.
+/// The connections that were made, and the time that took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Connecting {
     pub(super) binds: u64,
@@ -41,7 +41,7 @@ pub(super) struct Connecting {
 }
 
 impl Traffic {
-    /// A request was handed over while so many others waited for the socket, and so many for it or a reply.
+    /// A request was sent while `sending` others waited for the socket, and `pending` for the socket or a reply.
     pub(super) fn sent(&mut self, sending: usize, pending: usize) {
         self.sends += 1;
         self.in_flight_sum += self.sends.saturating_sub(self.receives);
@@ -49,7 +49,7 @@ impl Traffic {
         self.pending_sum += pending as u64;
     }
 
-    /// So many requests are under way.
+    /// `requests` requests are in progress.
     pub(super) fn under_way(&mut self, requests: usize) {
         self.most_at_once = self.most_at_once.max(requests as u64);
     }
@@ -64,7 +64,7 @@ impl Traffic {
         self.most_at_once = self.most_at_once.max(other.most_at_once);
     }
 
-    /// As the table has it.
+    /// The values for the table of transport figures.
     pub(super) fn figures(&self, connecting: &Connecting) -> Snapshot<TransportFigure> {
         let figure = |figure: &TransportFigure| match figure {
             TransportFigure::Binds => connecting.binds,

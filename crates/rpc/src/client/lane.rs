@@ -130,7 +130,7 @@ impl Lane {
         }
     }
 
-    /// Adds what passed, and what connecting took; returns the connection, if there is one.
+    /// Adds the lane's traffic and connecting times to these; returns the connection, if there is one.
     pub(super) fn report(&self, traffic: &mut Traffic, made: &mut Connecting) -> Option<Arc<Connection>> {
         let state = self.state.lock();
         let connection = state.connection.clone();
@@ -145,7 +145,7 @@ impl Lane {
         is_open.then_some(connection)
     }
 
-    /// Ends all waiting, and the connection.
+    /// Closes the connection; all who wait for it give up.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -161,7 +161,7 @@ impl Lane {
         }
     }
 
-    /// Has a connection made if nobody is at it.
+    /// Starts a thread that connects, unless there is one. Returns whether there was none.
     fn start(self: &Arc<Self>, shared: &Arc<Shared>, state: &mut State, attempts: Attempts) -> bool {
         if state.connecting {
             return false;
@@ -233,7 +233,7 @@ fn make(lane: &Weak<Lane>, shared: &Weak<Shared>, attempts: Attempts) {
 }
 
 impl State {
-    /// The connection, if it can be used; one that was lost is put away.
+    /// The connection, if it can be used; one that was lost is dropped.
     fn usable(&mut self) -> Option<Arc<Connection>> {
         let connection = self.connection.take()?;
         if connection.is_closed() {
@@ -249,7 +249,7 @@ impl State {
         Some(connection)
     }
 
-    /// Takes over what an attempt gave; whether no other is needed.
+    /// Takes over the result of an attempt. Returns whether no further attempt is needed.
     fn finish(&mut self, made: io::Result<Arc<Connection>>, shared: &Shared, attempts: Attempts) -> bool {
         match made {
             Ok(connection) if self.closed => {

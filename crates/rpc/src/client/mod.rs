@@ -45,11 +45,11 @@ pub trait Transport: Send + Sync {
     /// [`CallError`]; after any of them the server may or may not have executed the call.
     fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError>;
 
-    /// The same, with what became of the call on its way. Where there is no wire, it is sent once, and arguments and results alone
-    /// are its bytes.
+    /// The same, and fills in the call's `journey`. A transport without a wire reports one transmission, and the sizes of
+    /// arguments and results alone.
     ///
     /// # Errors
-    /// As [`Transport::call`]'s; the journey is told nevertheless.
+    /// As [`Transport::call`]; `journey` is filled in nevertheless.
     fn call_told(
         &self,
         request: &Request<'_>,
@@ -65,11 +65,11 @@ pub trait Transport: Send + Sync {
         result
     }
 
-    /// As [`Transport::call_told`], but `taker` may use the results where they were received; the reply then
-    /// [`was taken`](Reply::was_taken). Where nothing is received from anywhere, all replies come as usual.
+    /// As [`Transport::call_told`], but `taker` may process the results in the receive buffer; the reply then
+    /// [`was taken`](Reply::was_taken). A transport without a receive buffer returns all replies as usual.
     ///
-    /// A caller whose results were taken may return some 20 ms later than that: meanwhile its thread receives the replies to
-    /// other callers that have takers, and calls these. An interrupt ends that at once.
+    /// A caller whose results were taken may return up to 20 ms later than that: meanwhile its thread receives replies for
+    /// other callers that have takers, and runs these. An interrupt ends that at once.
     ///
     /// # Errors
     /// As [`Transport::call`].
@@ -83,7 +83,7 @@ pub trait Transport: Send + Sync {
         self.call_told(request, interrupt, journey)
     }
 
-    /// What passed over the connections so far; nothing where there are none.
+    /// The traffic of the connections so far; all zero for a transport without connections.
     fn report(&self) -> TransportReport {
         TransportReport::default()
     }
@@ -133,7 +133,7 @@ pub enum CallError {
     /// The transport was shut down by this side.
     #[error("the connection was closed")]
     Closed,
-    /// The server does not believe the credential.
+    /// The server rejects the credential.
     #[error("the server refused the credential: {0:?}")]
     Denied(AuthStatus),
     /// The server wants another version of RPC itself.
@@ -154,13 +154,13 @@ pub enum CallError {
     /// The server had an error of another kind, such as memory that ran out.
     #[error("the server had a system error")]
     SystemError,
-    /// The reply was not what RPC, or the procedure, says.
+    /// The reply does not conform to RPC, or to the procedure's definition.
     #[error("malformed reply: {0}")]
     Malformed(#[from] DecodeError),
 }
 
 impl CallError {
-    /// As an event tells of it: a program may be told another one.
+    /// The errno that events show; a program may get another one.
     fn negative_errno(&self) -> i32 {
         use rustix::io::Errno;
         let errno = match self {

@@ -1,20 +1,20 @@
-//! Replies that are used where they were received, by the thread that reads the connection.
+//! Replies that are processed in the receive buffer, by the thread that reads the connection.
 //!
-//! Large data are expensive to hand on: another thread has to be woken for them, and finds them in memory that its processor
-//! does not have at hand, while the next reply needs another buffer. A [`Taker`] is therefore given the results in the buffer
-//! of the connection, which is the same one for reply after reply.
+//! Passing large data to another thread is expensive: that thread has to be woken, the data are not in its processor's cache,
+//! and the next reply needs another buffer. A [`Taker`] is therefore given the results in the buffer of the connection, which
+//! is the same for each reply.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Takes the results of one call. It is called on the thread of another caller, which reads the connection for all meanwhile:
-/// it must not wait for anything but locks that nobody holds while a request is under way.
+/// Takes the results of one call. It is called on the thread of another caller, which is reading the connection for all: it
+/// may wait for locks that nobody holds during a request, and for nothing else.
 pub trait Taker: Send + Sync {
-    /// Looks at the results and does with them what the caller would. `false`: the caller is to have them after all. Called at
-    /// most once for each reply, with no lock held; the caller may have been interrupted meanwhile.
+    /// Processes the results as the caller would. Returns `false` to leave them to the caller after all. Called at most once for
+    /// each reply, with no lock held; the caller may have been interrupted meanwhile.
     fn take(&self, results: &[u8]) -> bool;
 }
 
-/// Has `taker` look at results. One that panics has not taken them.
+/// Offers results to `taker`, and returns whether it took them. A taker that panics has not.
 pub(super) fn is_taken(taker: &dyn Taker, results: &[u8]) -> bool {
     catch_unwind(AssertUnwindSafe(|| taker.take(results))).unwrap_or_else(|_| {
         tracing::error!("what was to take a reply panicked");

@@ -108,7 +108,7 @@ impl TcpTransport {
         }
     }
 
-    /// Tells whoever wants to know that a call goes.
+    /// Emits the event that a call is sent.
     fn told_of_call(&self, xid: u32, request: &Request<'_>, sent: usize) {
         probe!(RpcCall {
             xid,

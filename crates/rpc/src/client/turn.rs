@@ -23,7 +23,7 @@ use curt_trace::probe;
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the output.
 const SMALL: usize = 4096;
 
-/// How long whoever waits for what has no deadline waits before it looks whether to go on.
+/// A wait that has no deadline is interrupted after this time, to check whether to go on.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a caller that has its reply reads on for others, at most: dozens of large replies, beside which handing the reading
@@ -46,11 +46,11 @@ pub(super) struct Turn<'a> {
     outgoing: Outgoing<'a>,
     interrupt: &'a Interrupt,
     waiter: &'a Waiter,
-    /// Of this side's record, nothing is in the hands of whoever writes.
+    /// Whether nothing of the caller's own record has been given to the writer yet.
     unsent: bool,
     /// How many replies had come when the record was sent.
     replies_at_send: u64,
-    /// When the call began, and what is told of it.
+    /// When the call began, and its statistics.
     began: Instant,
     journey: &'a mut Journey,
     inbox: Option<Inbox>,
@@ -65,9 +65,9 @@ enum Next {
     Write,
     Poll,
     Park,
-    /// Its own call is over; it reads on for others until then.
+    /// The caller's own call is over; it reads on for others until then.
     Stay(Instant),
-    /// Its results are just being used by whoever reads: what becomes of them is what the call's outcome is, however long it takes.
+    /// The reading thread is running the call's taker, which decides the outcome, however long it takes.
     InHand,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Does what is due when a call waited so long; whether that is nothing any more.
+    /// Does what is due after a call has waited. Returns whether the call is to be given up.
     fn is_given_up(&mut self, timer: &mut Timer, patient: bool) -> bool {
         match timer.due(Instant::now()) {
             Due::Nothing => {}
@@ -177,8 +177,8 @@ impl<'a> Turn<'a> {
         false
     }
 
-    /// Takes back the call, whose time is over; `false` if its reply came since the last look, or is in somebody's hands, who
-    /// would otherwise use the results of a call that has failed.
+    /// Withdraws the call, whose time is over. Returns `false` if its reply has arrived since the last check, or if its taker is
+    /// running: a taker must not use the results of a call that has failed.
     fn leave(&self) -> bool {
         let mut state = self.connection.lock();
         let waits = |slot: &Slot| !slot.in_hand && slot.outcome.is_none();
@@ -227,9 +227,8 @@ impl<'a> Turn<'a> {
         Ok(Next::Poll)
     }
 
-    /// Until when the caller, whose results were taken so that nobody waits for it, goes on reading because others' replies are to
-    /// be taken as well, if it does: of a stream of them each finds the same thread and the same buffer, and nobody has to be
-    /// woken.
+    /// Until when the caller, whose own results were taken, reads on for other calls with takers; `None` if it leaves. So one
+    /// thread and one buffer serve a stream of such replies, and no thread has to be woken.
     fn stays(&mut self, state: &State) -> Option<Instant> {
         let slot = state.calls.get(&self.xid);
         let taken = slot.is_some_and(|slot| matches!(&slot.outcome, Some(Ok(reply)) if reply.was_taken()));
@@ -243,8 +242,8 @@ impl<'a> Turn<'a> {
         (now < end).then_some(end)
     }
 
-    /// Takes the output if it is free and there is something to write; else sees to it that the own record is written by
-    /// others, or in its turn.
+    /// Takes the role of writing if it is free and there is something to write; otherwise makes sure that the caller's record
+    /// is written by others, or when its turn comes.
     fn take_output(&mut self, state: &mut State) -> bool {
         let nothing_to_write = !self.unsent && state.pending.is_empty();
         if self.writing.is_some() || nothing_to_write {
@@ -267,7 +266,7 @@ impl<'a> Turn<'a> {
         false
     }
 
-    /// The record is on its way as a whole. The events may be told under the lock: they only count.
+    /// The record was sent completely. The events may be reported under the lock, because their receivers only count.
     fn sent(&mut self, state: &mut State) {
         self.unsent = false;
         self.replies_at_send = state.traffic.receives;

@@ -1,7 +1,7 @@
-//! Accepting: who connects, how many may, and what their sockets are told.
+//! Accepting connections: who connects, how many may, and the options of their sockets.
 //!
-//! Owns nothing: the listeners and the registry are those of [`Parking`]. Invariant: whoever has no room for new connections looks after
-//! those that it has.
+//! Owns nothing: the listeners and the registry are those of [`Parking`]. Invariant: while there is no room for new
+//! connections, the existing ones are served.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ use curt_trace::{events::Short, probe};
 /// How long a client that takes nothing of a file holds a thread.
 const FILE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How many looks at what nobody takes come before the kernel gives up what nobody acknowledges.
+/// TCP_USER_TIMEOUT is this many checks of untaken replies longer than [`Limits::unsent_for`].
 const LOOKS_BEFORE_KERNEL: u32 = 4;
 
 /// How many connections are accepted before others are looked after.
@@ -134,7 +134,7 @@ impl Parking {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
         // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending are.
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(FILE_PATIENCE))?;
-        // What the kernel alone still has is its own to give up. Of what waits behind that we are to be first, who tell and count it.
+        // The kernel gives up what it alone still holds. Where replies wait in our backlog, we are to notice first: we log and count it.
         let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
         let lost_after = limits.unsent_for.saturating_add(looks);
         let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
@@ -170,7 +170,7 @@ fn is_of_this_machine(peer: IpAddr, local: IpAddr) -> bool {
     peer.is_loopback() || peer == local
 }
 
-/// An IPv4 client of an IPv6 listener is told as what it is.
+/// The address of a client; one that is mapped into IPv6 becomes the IPv4 address that it is.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

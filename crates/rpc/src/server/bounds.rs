@@ -1,4 +1,4 @@
-//! How long a record may be, by what it calls: known long before the record has arrived.
+//! The maximum length of a record, by the procedure that it calls: known long before the whole record has arrived.
 
 use curt_xdr::Decoder;
 
@@ -45,7 +45,7 @@ impl RecordBounds {
         }
     }
 
-    /// How long the record that begins so may be: the more of its header is there, the better that is known.
+    /// The maximum length of the record that begins with these bytes: the more of its header is there, the smaller the bound.
     pub(super) fn limit(&self, beginning: &[u8]) -> usize {
         let longest = || {
             self.programs

@@ -85,7 +85,7 @@ impl<J> Drop for Seat<J> {
     }
 }
 
-/// What of an address tells one client from another.
+/// The part of an address by which clients are told apart.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -25,11 +25,11 @@ use super::{clients::Seat, limits::Limit, pressing::Pressing, sending::Backlog, 
 use crate::inbox::Inbox;
 use curt_trace::{events::Short, probe};
 
-/// How long a connection that is ended in order is held, so that what the client sent last does not cost it the last replies.
-const BOW_MAX: Duration = Duration::from_millis(200);
+/// How long an orderly close waits for the client's last bytes: unread, they would reset the connection and lose the replies.
+const CLOSE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// How much of what a client still sends is passed over while its connection ends.
-const BOW_BYTES_MAX: usize = 4 << 20;
+/// How many bytes of the client's an orderly close discards.
+const CLOSE_BYTES_MAX: usize = 4 << 20;
 
 pub(super) struct Connection {
     /// Its key in the registry and in the epoll set.
@@ -150,19 +150,19 @@ impl Connection {
         });
     }
 
-    /// Ends a connection to whose client nothing more will be said. A socket that is closed with bytes of the client unread is
-    /// reset, and replies that are on their way are lost with it; so they are read first, for a moment.
-    pub(super) fn bow(&self) {
+    /// Closes the sending half of a connection to which nothing more will be sent. A socket that is closed while bytes of the
+    /// client are unread is reset, and replies on their way are lost with it; so those bytes are read first, for a moment.
+    pub(super) fn close_gracefully(&self) {
         if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
             return;
         }
-        let end = Instant::now() + BOW_MAX;
-        let mut passed_over = 0;
+        let end = Instant::now() + CLOSE_WAIT_MAX;
+        let mut discarded = 0;
         let bytes = &mut [0; 4096];
-        while passed_over < BOW_BYTES_MAX {
+        while discarded < CLOSE_BYTES_MAX {
             match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return,
-                Ok((_, count)) => passed_over += count,
+                Ok((_, count)) => discarded += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let left = end.saturating_duration_since(Instant::now());
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Says once what is wrong with this client.
+    /// Logs what is wrong with this client: the first time as a warning.
     pub(super) fn complain(&self, what: &str) {
         if self.complained.swap(true, Ordering::Relaxed) {
             tracing::debug!("client {}: {what}", self.peer);

@@ -5,6 +5,7 @@
 //! or wrongly costs that client.
 
 mod accepting;
+mod answering;
 mod bounds;
 mod clients;
 mod connection;
@@ -46,7 +47,7 @@ use crate::{
 };
 use crew::Crew;
 use parking::Parking;
-use serve::{Hall, LOOK_INTERVAL};
+use serve::{LOOK_INTERVAL, Shared};
 
 /// How many bytes of receive buffers are kept for the next connections.
 const POOL_MAX: usize = 32 << 20;
@@ -91,14 +92,14 @@ pub enum CallFailure {
 
 /// A server, ready to run.
 pub struct Server {
-    hall: Arc<Hall>,
+    shared: Arc<Shared>,
     stop: Arc<OwnedFd>,
 }
 
 /// Stops a [`Server`] from another thread, or looks at it.
 #[derive(Clone)]
 pub struct ServerHandle {
-    hall: Arc<Hall>,
+    shared: Arc<Shared>,
     stop: Arc<OwnedFd>,
 }
 
@@ -111,18 +112,18 @@ impl Server {
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let parking = Parking::new(listeners, &stop, Arc::new(Pool::new(POOL_MAX)))?;
         let crew = Arc::new(Crew::new(limits.threads.max(1), limits.threads_per_client.max(1)));
-        let hall = Hall {
+        let shared = Shared {
             stages: service.stages().unwrap_or_default(),
             service,
             limits,
             parking,
             crew,
             waiting_for_rest: AtomicUsize::new(0),
-            looks_out: AtomicBool::new(false),
+            polling: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         };
         Ok(Self {
-            hall: Arc::new(hall),
+            shared: Arc::new(shared),
             stop: Arc::new(stop),
         })
     }
@@ -131,7 +132,7 @@ impl Server {
     #[must_use]
     pub fn handle(&self) -> ServerHandle {
         ServerHandle {
-            hall: Arc::clone(&self.hall),
+            shared: Arc::clone(&self.shared),
             stop: Arc::clone(&self.stop),
         }
     }
@@ -139,43 +140,43 @@ impl Server {
     /// Serves until [`ServerHandle::shutdown`]; then answers what was begun, sends the replies, and returns.
     pub fn run(self) {
         let mut ready = Vec::new();
-        let interval = self.hall.limits.look_interval();
+        let interval = self.shared.limits.look_interval();
         let mut look_at = Instant::now() + interval;
         while self
-            .hall
+            .shared
             .parking
-            .wait(&mut ready, &self.hall.limits, Some(interval))
+            .wait(&mut ready, &self.shared.limits, Some(interval))
         {
             self.dispatch(&mut ready);
             let now = Instant::now();
             if now >= look_at {
-                self.hall.parking.close_overdue(&self.hall.limits, now);
+                self.shared.parking.close_overdue(&self.shared.limits, now);
                 look_at = now + interval;
             }
         }
-        self.hall.stopping.store(true, Ordering::SeqCst);
-        self.hall.parking.begin_stopping(&self.stop, &mut ready);
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.parking.begin_stopping(&self.stop, &mut ready);
         self.dispatch(&mut ready);
-        let abandon_at = Instant::now() + self.hall.limits.farewell;
+        let abandon_at = Instant::now() + self.shared.limits.farewell;
         // What the service has begun is waited for however long it takes; what clients do not take is not.
-        while self.hall.parking.connections() > 0 {
-            self.hall
+        while self.shared.parking.connections() > 0 {
+            self.shared
                 .parking
-                .wait(&mut ready, &self.hall.limits, Some(LOOK_INTERVAL));
+                .wait(&mut ready, &self.shared.limits, Some(LOOK_INTERVAL));
             self.dispatch(&mut ready);
             if Instant::now() >= abandon_at {
-                self.hall.parking.abandon();
+                self.shared.parking.abandon();
             }
         }
-        self.hall.crew.stop();
-        while self.hall.crew.threads() > 0 {
+        self.shared.crew.stop();
+        while self.shared.crew.threads() > 0 {
             std::thread::sleep(LOOK_INTERVAL);
         }
     }
 
     fn dispatch(&self, ready: &mut Vec<(Arc<connection::Connection>, crate::inbox::Inbox)>) {
         for (connection, inbox) in ready.drain(..) {
-            self.hall.take_up(connection, inbox);
+            self.shared.take_up(connection, inbox);
         }
     }
 }
@@ -190,18 +191,18 @@ impl ServerHandle {
     /// How many connections there are, parked ones included.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.hall.parking.connections()
+        self.shared.parking.connections()
     }
 
     /// How often each limit was met.
     pub fn limits_met(&self) -> impl Iterator<Item = (Limit, u64)> {
-        let times = self.hall.parking.everybody.pressing.times();
+        let times = self.shared.parking.everybody.pressing.times();
         Limit::ALL.into_iter().zip(times)
     }
 
     /// How many threads serve, or wait a while for work.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.hall.crew.threads()
+        self.shared.crew.threads()
     }
 }

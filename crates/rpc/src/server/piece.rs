@@ -1,8 +1,8 @@
 //! A piece of a file inside a reply: it goes from the page cache to the socket by sendfile(2), without passing through memory
 //! of this process.
 //!
-//! What always holds: the reply has as many bytes as were announced. A file that was cut short meanwhile is made up with zeros,
-//! one that cannot be read ends the connection; nothing else ever stands in the place of its bytes.
+//! Invariant: the reply has as many bytes as were announced. If the file was truncated meanwhile, zeros fill the rest; if it
+//! cannot be read, the connection ends. Nothing else ever takes the place of the file's bytes.
 
 use std::{
     os::fd::{AsFd, OwnedFd},

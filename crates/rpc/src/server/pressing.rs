@@ -1,4 +1,4 @@
-//! Limits that were met: counted, and told at most once in a while each.
+//! Limits that were reached: counted, and each logged at most once in a while.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

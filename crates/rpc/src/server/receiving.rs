@@ -1,8 +1,8 @@
 //! How a serving thread waits for a client: for the next call, the rest of one, or room for replies.
 //!
-//! Invariant: no client holds a thread for longer than it is worth. An idle connection has a second, or less where threads are
-//! many; half a record and untaken replies have a tenth of one, and only a few threads wait for the former at all. No more than
-//! one keeps a processor busy with looking out for calls.
+//! Invariant: the time for which a client can hold a thread is bounded. An idle connection has a second, or less if there are
+//! many threads. Half a record and untaken replies have a tenth of a second, and only a few threads wait for half records at
+//! all. At most one thread polls for calls without sleeping.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -22,7 +22,7 @@ use super::{
     pace::Pace,
     parking::IDLE_MAX,
     sending::Sent,
-    serve::{Hall, Job},
+    serve::{Job, Shared},
 };
 use crate::inbox::Inbox;
 
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long an idle connection holds a thread when there are many, or may be no more.
 const PATIENCE_WHEN_FULL: Duration = Duration::from_millis(5);
 
-/// How many threads at most wait for the rest of a record. Beyond it half a record is parked at once.
+/// How many threads at most wait for the rest of a record. With half a record beyond that the connection is parked at once.
 const WAITING_FOR_REST_MAX: usize = 16;
 
 /// How long the rest of a record is still waited for.
@@ -47,7 +47,7 @@ impl Patience {
         Self { any, end: None }
     }
 
-    /// What is left of it. It begins to run out when it is asked for first, however many bytes come meanwhile.
+    /// What is left of it. It starts to run out when this is first called, however many bytes arrive meanwhile.
     fn left(&mut self) -> Option<Duration> {
         if !self.any {
             return None;
@@ -67,9 +67,9 @@ pub(super) enum Received {
     End,
 }
 
-impl Hall {
-    /// Has a parked connection that is ready read by a thread, unless what came is not a whole record yet: that costs no
-    /// thread, however many send such.
+impl Shared {
+    /// Gives a parked connection that is ready to a thread, unless what arrived is not a whole record yet: incomplete records
+    /// cost no thread, however many clients send them.
     pub(super) fn take_up(self: &Arc<Self>, connection: Arc<Connection>, mut inbox: Inbox) {
         let stops = self.stopping.load(Ordering::SeqCst);
         if !stops && !connection.has_backlog() {
@@ -113,7 +113,7 @@ impl Hall {
         }
     }
 
-    /// Waits for a call in the receive itself, which is the quickest; the socket has a timeout for that.
+    /// Waits for a call in the receive itself, which is fastest; the socket has a timeout for this.
     fn linger(&self, connection: &Connection, inbox: &mut Inbox, pace: &mut Pace) -> Received {
         let begin = pace.begin_wait();
         connection.lingering.store(true, Ordering::SeqCst);
@@ -123,8 +123,8 @@ impl Hall {
             self.receive_measured(connection, inbox)
         } else {
             match pace
-                .look_until(begin)
-                .map(|end| self.look_out(connection, inbox, end))
+                .poll_until(begin)
+                .map(|end| self.poll_briefly(connection, inbox, end))
             {
                 None | Some(Received::Nothing) => receive_now(connection, inbox, RecvFlags::empty()),
                 Some(received) => received,
@@ -136,10 +136,10 @@ impl Hall {
         received
     }
 
-    /// Tries to receive until `end`, without sleeping, unless another thread does so for another client, or the client needs the
-    /// processor itself.
-    fn look_out(&self, connection: &Connection, inbox: &mut Inbox, end: Instant) -> Received {
-        if shares_processor(connection) || self.looks_out.swap(true, Ordering::Relaxed) {
+    /// Tries to receive until `end`, without sleeping, unless another thread is polling for another client, or the client needs
+    /// this processor itself.
+    fn poll_briefly(&self, connection: &Connection, inbox: &mut Inbox, end: Instant) -> Received {
+        if shares_processor(connection) || self.polling.swap(true, Ordering::Relaxed) {
             return Received::Nothing;
         }
         let received = loop {
@@ -148,11 +148,11 @@ impl Hall {
                 received => break received,
             }
         };
-        self.looks_out.store(false, Ordering::Relaxed);
+        self.polling.store(false, Ordering::Relaxed);
         received
     }
 
-    /// Waits apart from the receive: only what is work is measured.
+    /// Waits before the receive, so that only work is measured.
     fn receive_measured(&self, connection: &Connection, inbox: &mut Inbox) -> Received {
         if !wait(connection, PollFlags::IN, IDLE_MAX) {
             return Received::Nothing;
@@ -182,7 +182,7 @@ impl Hall {
         received
     }
 
-    /// Waits a little for the client to take what was sent; whether it took all.
+    /// Waits a little for the client to take unsent replies; returns whether it took all.
     pub(super) fn wait_for_room(&self, connection: &Connection) -> bool {
         let patience = match self.crew.pressure(&connection.seat.client.share) {
             Pressure::None => PATIENCE,
@@ -212,7 +212,7 @@ fn shares_processor(connection: &Connection) -> bool {
     last.is_ok_and(|last| usize::try_from(last) == Ok(rustix::thread::sched_getcpu()))
 }
 
-/// Receives what is there; if nothing is, once more after at most the time that `patience` allows.
+/// Receives what has arrived; if nothing has, once more after at most the time that `patience` allows.
 fn receive_or(
     connection: &Connection,
     inbox: &mut Inbox,
@@ -230,7 +230,8 @@ fn receive_or(
     }
 }
 
-/// Receives what is there already; whether anything was. What else there is to find out, the next receive finds again.
+/// Receives what has already arrived, and returns whether there was anything. The end of the connection, or an error, is
+/// found again by the next receive.
 pub(super) fn receive_more(connection: &Connection, inbox: &mut Inbox) -> bool {
     match rustix::net::recv(&connection.socket, inbox.room(), RecvFlags::DONTWAIT) {
         Ok((_, count)) if count > 0 => {
@@ -264,7 +265,7 @@ fn receive_now(connection: &Connection, inbox: &mut Inbox, flags: RecvFlags) -> 
     }
 }
 
-/// Waits for a socket; whether something happened in time.
+/// Waits for a socket; returns whether it became ready in time.
 fn wait(connection: &Connection, what: PollFlags, longest: Duration) -> bool {
     let Ok(longest) = Timespec::try_from(longest) else {
         return false;

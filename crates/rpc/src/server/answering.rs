@@ -1,0 +1,240 @@
+//! Answering one call: decoding its header, having the service execute it, sending or gathering the reply.
+//!
+//! A service that is about to wait hands the reading of the connection over; the thread takes it back before it sends its
+//! reply, if no other thread has it by then (`docs/decisions/handing-over-a-connection.md`).
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::Ordering},
+};
+
+use curt_trace::stages;
+
+use super::{
+    CallFailure, Context,
+    connection::{Connection, Reading},
+    context::Turn,
+    crew::Pressure,
+    limits::Limit,
+    piece::FilePiece,
+    sending::Sent,
+    serve::{BATCH_MAX, Buffers, Job, Shared},
+};
+use crate::{
+    inbox::{Inbox, Whole},
+    message::{self, AcceptStatus, Call, CallDefect, Denial},
+    record,
+};
+
+/// Replies up to this size are gathered, longer ones sent from where they are.
+const GATHERED_MAX: usize = 8 << 10;
+
+/// What comes after a call.
+pub(super) enum After {
+    /// This thread reads on.
+    ReadOn,
+    /// This thread reads on, with what follows the record in another inbox.
+    Reclaimed(Inbox),
+    /// Another thread reads the connection.
+    HandedOver,
+    /// The connection is to be closed.
+    Close,
+}
+
+impl Shared {
+    /// Answers the record at the front of `inbox`.
+    pub(super) fn execute(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        inbox: &Inbox,
+        whole: Whole,
+        own: &mut Buffers,
+    ) -> After {
+        let call = match Call::decode(inbox.body(whole)) {
+            Ok(call) => call,
+            Err(defect) => return reject(connection, defect, &mut own.batch),
+        };
+        own.reply.clear();
+        let body = record::open(&mut own.reply);
+        message::encode_accepted_header(&mut own.reply, call.xid);
+        let mut turn = Reader {
+            shared: self,
+            connection,
+            inbox,
+            whole,
+            batch: &mut own.batch,
+            handed_over: false,
+        };
+        let mut context = Context::of_connection(connection, &mut turn);
+        let outcome = self.answer(&call, &mut context, &mut own.reply);
+        let mut piece = context.take_piece();
+        let handed_over = turn.handed_over;
+        if let Err(failure) = outcome {
+            piece = None;
+            own.reply.truncate(body);
+            encode_failure(connection, &call, failure, &mut own.reply);
+        }
+        if matches!(outcome, Err(CallFailure::NoReply)) {
+            own.reply.clear();
+        } else {
+            let beyond = piece.as_ref().map_or(0, |(_, piece)| piece.length());
+            record::close(&mut own.reply, body, beyond);
+        }
+        // Before the reply is sent: whoever waits for it sends the next call at once, which would wake others.
+        let reclaimed = handed_over.then(|| self.parking.reclaim(connection));
+        if let Some(None) = reclaimed {
+            self.answer_late(connection, &own.reply, piece.as_ref());
+            return After::HandedOver;
+        }
+        if let Some(piece) = &piece {
+            stages::finish(&self.stages, || {
+                self.send_with_file(connection, [&own.batch, &own.reply], piece)
+            });
+            own.batch.clear();
+        } else if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
+            own.batch.extend_from_slice(&own.reply);
+            stages::suspend();
+        } else {
+            stages::finish(&self.stages, || {
+                connection.send([&own.batch, &own.reply], &self.limits)
+            });
+            own.batch.clear();
+        }
+        match reclaimed.flatten() {
+            Some(rest) => {
+                connection.in_flight.fetch_sub(1, Ordering::Release);
+                After::Reclaimed(rest)
+            }
+            None => After::ReadOn,
+        }
+    }
+
+    /// Has the service answer; a fault of its own is an answer too.
+    fn answer(
+        &self,
+        call: &Call<'_>,
+        context: &mut Context<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        let answered = catch_unwind(AssertUnwindSafe(|| self.service.call(call, context, reply)));
+        answered.unwrap_or_else(|_| {
+            tracing::error!(
+                "a fault in program {} version {} procedure {}: the call from {} is answered with SYSTEM_ERR",
+                call.program,
+                call.version,
+                call.procedure,
+                context.peer(),
+            );
+            Err(CallFailure::SystemError)
+        })
+    }
+
+    /// Sends what is gathered and a reply that contains a piece of a file. Where threads are scarce nobody waits for a client
+    /// to take it.
+    fn send_with_file(
+        &self,
+        connection: &Connection,
+        [gathered, reply]: [&[u8]; 2],
+        (at, piece): &(usize, FilePiece),
+    ) -> Sent {
+        let (head, after) = reply.split_at(*at);
+        let patient = self.crew.pressure(&connection.seat.client.share) == Pressure::None;
+        connection.send_with_file([gathered, head], piece, after, patient, &self.limits)
+    }
+
+    /// Sends a reply from a thread that does not read the connection, and does not wait for the client to take it.
+    fn answer_late(&self, connection: &Connection, reply: &[u8], piece: Option<&(usize, FilePiece)>) {
+        let sent = stages::finish(&self.stages, || match piece {
+            Some(piece) => self.send_with_file(connection, [&[], reply], piece),
+            None => connection.send([reply, &[]], &self.limits),
+        });
+        // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this call left unsent.
+        let last = connection.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
+        if sent == Sent::Waits {
+            // If a thread reads the connection, it looks for what is unsent before it waits for anything.
+            self.parking.arm_for_room(connection);
+        } else if last && matches!(*connection.reading.lock(), Reading::Closed) {
+            self.close_at_shutdown(connection);
+        }
+    }
+}
+
+/// The reading of a connection, in the hands of the thread that answers one of its calls.
+struct Reader<'a> {
+    shared: &'a Arc<Shared>,
+    connection: &'a Arc<Connection>,
+    inbox: &'a Inbox,
+    whole: Whole,
+    batch: &'a mut Vec<u8>,
+    handed_over: bool,
+}
+
+impl Turn for Reader<'_> {
+    fn hand_over(&mut self) {
+        let (shared, connection) = (self.shared, self.connection);
+        if !self.batch.is_empty() {
+            connection.send([self.batch, &[]], &shared.limits);
+            self.batch.clear();
+        }
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        if connection.in_flight.load(Ordering::Relaxed) + 1 >= shared.limits.in_flight {
+            let pressing = &shared.parking.everybody.pressing;
+            pressing.note(Limit::InFlight, String::new);
+            return;
+        }
+        connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.handed_over = true;
+        let mut rest = self.inbox.after(self.whole);
+        let more = rest.whole(|beginning| shared.limits.records.limit(beginning));
+        if matches!(more, Ok(None)) {
+            shared.park(connection, rest);
+        } else {
+            shared.dispatch(Job {
+                connection: Arc::clone(connection),
+                inbox: rest,
+            });
+        }
+    }
+}
+
+/// Answers a record that is not a call, or not one that can be dispatched.
+fn reject(connection: &Connection, defect: CallDefect, batch: &mut Vec<u8>) -> After {
+    let (xid, denial) = match defect {
+        CallDefect::NoCall(_) => {
+            connection.complain(&format!("{defect}; closing the connection"));
+            return After::Close;
+        }
+        CallDefect::RpcVersion { xid, .. } => (xid, message::RPC_MISMATCH),
+        CallDefect::Authentication { xid, status } => (xid, Denial::Authentication(status)),
+    };
+    connection.complain(&defect.to_string());
+    let body = record::open(batch);
+    message::encode_denied(batch, xid, denial);
+    record::close(batch, body, 0);
+    After::ReadOn
+}
+
+fn encode_failure(connection: &Connection, call: &Call<'_>, failure: CallFailure, reply: &mut Vec<u8>) {
+    let status = match failure {
+        CallFailure::Denied(status) => {
+            message::encode_denied(reply, call.xid, Denial::Authentication(status));
+            return;
+        }
+        CallFailure::ProgramUnavailable => AcceptStatus::ProgramUnavailable,
+        CallFailure::ProgramMismatch(versions) => AcceptStatus::ProgramMismatch(versions),
+        CallFailure::ProcedureUnavailable => AcceptStatus::ProcedureUnavailable,
+        CallFailure::GarbageArguments => {
+            connection.complain(&format!(
+                "the arguments of program {} version {} procedure {} cannot be decoded",
+                call.program, call.version, call.procedure
+            ));
+            AcceptStatus::GarbageArguments
+        }
+        CallFailure::SystemError => AcceptStatus::SystemError,
+        // Nothing of it is sent.
+        CallFailure::NoReply => return,
+    };
+    message::encode_failure(reply, call.xid, status);
+}
