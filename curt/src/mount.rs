@@ -18,7 +18,7 @@ use crate::logs;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = after_help())]
 pub(crate) struct MountArguments {
-    /// What to mount: SERVER:/PATH, [IPv6]:/PATH or nfs://SERVER[:PORT]/PATH
+    #[arg(help = "What to mount: SERVER:/PATH, [IPv6]:/PATH or nfs://SERVER[:PORT]/PATH")]
     source: String,
     /// Where to mount it
     target: PathBuf,

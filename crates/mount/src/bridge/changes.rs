@@ -1,13 +1,13 @@
-//! Telling the kernel of changes that the client found by itself, on a thread of its own.
+//! Invalidating the kernel's caches after changes that the client found by itself, on a thread of its own.
 //!
-//! The client finds them inside operations that may hold pages of the very file (a READ does): the kernel would wait for
-//! those pages while the operation waits for the kernel. An open is different; it tells the kernel itself, before it is
-//! answered, and leaves nothing to be told after it ([`Changes::take`]). When the others are told: see [`super::pending`].
+//! The client finds them during operations that may hold pages of the same file (a READ does): the kernel would wait for
+//! those pages while the operation waits for the kernel. An open is different: it notifies the kernel itself, before it is
+//! answered, and leaves nothing pending ([`Changes::take`]). When the others are notified: see [`super::pending`].
 //!
-//! A directory whose names changed is told on the spot, for that waits for nothing: all names that the kernel keeps are to be
-//! asked for again, which costs no request where this client still knows them. (The kernel cannot be told of one directory's
-//! names, nor of all missing ones, without naming each.) So are attributes alone, which takes no page and no lock of the
-//! kernel's that an operation could hold.
+//! When names of a directory changed the kernel is notified at once, because that waits for nothing: it asks again for every
+//! name that it has cached, which costs no request if this client still knows the name. (FUSE cannot invalidate all names of
+//! one directory, nor all negative ones, without naming each.) The same holds for attributes alone: that takes no page and no
+//! lock of the kernel's that an operation could hold.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,35 +20,35 @@ use rustix::io::Errno;
 
 use super::pending::Pending;
 
-/// The offset from which no page is void.
+/// The offset that invalidates attributes and no page.
 const ATTRIBUTES_ALONE: i64 = -1;
 
-/// For how long an open waits while others tell the kernel of its file. That takes a moment, but for pages whose READ waits for a
-/// silent server: who opens the file must not hang with it.
+/// How long an open waits while other threads notify the kernel of its file. That takes a moment, unless a page's READ waits for
+/// a silent server: the open must not hang with it.
 const TELLING: Duration = Duration::from_secs(1);
 
-/// Inodes whose copies in the kernel are void, until the kernel is told.
+/// Inodes whose pages in the kernel's cache are invalid, until the kernel has been notified.
 #[derive(Debug, Default)]
 pub struct Changes {
     state: Mutex<State>,
-    /// Something is pending, or was told.
+    /// Signalled when something becomes pending, or has been done.
     moved: Condvar,
-    /// How many are pending or being told: whoever answers need not look while there are none.
+    /// How many are pending or in progress: while there are none, replies need not look for any.
     waiting: AtomicUsize,
     notifier: OnceLock<Notifier>,
-    /// The kernel drops pages on its own when it hears of another time or size.
+    /// The kernel drops pages by itself when a reply carries another time or size.
     kernel_compares: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     pending: Pending,
-    /// Whom the kernel is being told of.
+    /// The inodes of which the kernel is being notified.
     telling: Option<InodeId>,
     ended: bool,
 }
 
-/// While it lives somebody is being answered what an inode's attributes are.
+/// While it lives, a request for an inode's attributes is being answered.
 #[derive(Debug)]
 pub(super) struct Answering<'a> {
     changes: &'a Changes,
@@ -62,7 +62,7 @@ impl Drop for Answering<'_> {
 }
 
 impl Changes {
-    /// Tells `notifier` until [`Changes::end`] or the end of the mount. `kernel_compares`:
+    /// Sends notifications through `notifier` until [`Changes::end`] or the end of the mount. `kernel_compares`:
     /// [`curt_fuse::Wishes::reading_revalidates`].
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Changes {
         self.moved.notify_all();
     }
 
-    /// Waits for one of which the kernel is to be told now.
+    /// Waits until the kernel is to be notified of an inode, and returns it.
     fn next(&self) -> Option<InodeId> {
         let mut state = self.state.lock();
         while !state.ended {
@@ -123,13 +123,13 @@ impl Changes {
         self.moved.notify_all();
     }
 
-    /// Begins to answer what `inode`'s attributes are, which may find a change.
+    /// Begins to answer a request for `inode`'s attributes, which may find a change.
     pub(super) fn answering(&self, inode: InodeId) -> Answering<'_> {
         self.state.lock().pending.begin_answering(inode);
         Answering { changes: self, inode }
     }
 
-    /// A reply that is about to go tells the kernel that `inode` has this size.
+    /// A reply that is about to be sent gives the kernel this size of `inode`.
     pub(super) fn hears(&self, inode: InodeId, size: u64) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
@@ -140,7 +140,7 @@ impl Changes {
         self.count(&state);
     }
 
-    /// Leaves nothing to be told of `inode` that was found until now. True if something was: it is the caller's to tell.
+    /// Takes over what is pending for `inode`. Returns whether anything was: then the caller has to notify the kernel.
     pub(super) fn take(&self, inode: InodeId) -> bool {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return false;

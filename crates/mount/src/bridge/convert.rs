@@ -1,10 +1,10 @@
-//! Between the client's words and FUSE's: attributes, times, names.
+//! Conversions between the client's types and FUSE's: attributes, times, names.
 
 use curt_client as client;
 use curt_client::plan::{self, Attributes, Kind, Timestamp};
 use curt_fuse as fuse;
 
-/// Bytes of a block that stat(2) is told: what one READ or WRITE carries best.
+/// The block size for stat(2): what one READ or WRITE carries best.
 const BLOCK_SIZE: u32 = 1 << 20;
 
 /// S_IFMT's bits of a kind.
@@ -115,7 +115,7 @@ pub(super) fn open_flags(flags: u32) -> client::OpenFlags {
     const APPEND: u32 = 0o2000;
     const DSYNC: u32 = 0o10_000;
     const DIRECT: u32 = 0o40_000;
-    /// The kernel's own mark of the open that execve(2) does.
+    /// The kernel's internal flag for an open by execve(2).
     const EXECUTE: u32 = 0x20;
     let has = |flag| flags & flag == flag;
     let mode = flags & ACCESS_MODE;

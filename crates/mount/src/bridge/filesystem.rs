@@ -1,4 +1,4 @@
-//! The operations: each translates, asks the client, translates back.
+//! The operations: each converts the request, calls the client, and converts its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -343,8 +343,8 @@ impl ReadTarget for Answer {
 }
 
 impl Bridge {
-    /// Before a directory is removed or replaced: whoever closed the last of its removed files did so before, but the kernel does not wait
-    /// for RELEASE, and another thread may have it.
+    /// Before a directory is removed or replaced: a program may just have closed the last removed file in it, but the kernel does not
+    /// wait for the RELEASE, which another thread may still be handling.
     fn let_last_closes_begin(&self, context: &Asked<'_>, (parent, name): (NodeId, &[u8])) {
         if self.client.may_hold_removed_files(inode(parent), name) {
             context.let_earlier_arrive();

@@ -1,4 +1,4 @@
-//! What the kernel has open, by the numbers that we gave it.
+//! The files and directories that the kernel has open, by the numbers that we gave it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ impl<T> Handles<T> {
     /// What a number stands for.
     ///
     /// # Errors
-    /// EBADF: nothing, which only a kernel that errs can ask.
+    /// EBADF: nothing is open under it, which only a faulty kernel can ask.
     pub(super) fn get(&self, fh: FuseFh) -> Result<Arc<T>, Errno> {
         self.open.read().get(&fh.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// All that is open, by number: first those above `last`, then the others.
+    /// Everything that is open, by number: first those above `last`, then the others.
     pub(super) fn all_from(&self, last: FuseFh) -> Vec<(FuseFh, Arc<T>)> {
         let open = self.open.read();
         let mut all: Vec<_> = open
@@ -52,7 +52,7 @@ impl<T> Handles<T> {
         all
     }
 
-    /// Forgets a number and gives back what it stood for.
+    /// Forgets a number and returns what it stood for.
     pub(super) fn remove(&self, fh: FuseFh) -> Option<Arc<T>> {
         self.open.write().remove(&fh.0)
     }

@@ -1,4 +1,4 @@
-//! The one interrupt that both sides know: FUSE raises it, the client's waits end by it.
+//! The interrupt that both sides share: FUSE raises it, and the client's waits end.
 
 use curt_fuse::Interruption;
 use curt_rpc::client::Interrupt;

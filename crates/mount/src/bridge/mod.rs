@@ -1,9 +1,9 @@
 //! FUSE request -> client call -> FUSE reply.
 //!
-//! Owns the numbers of open files and what the kernel is told of lifetimes and changes; every decision about requests is
-//! the client's. Architecture invariants: no lifetime is longer than the client's own knowledge; a change of data that an
-//! open finds is told before the open is answered, holding no lock; access is judged by the client alone, never by the
-//! kernel from cached mode bits.
+//! Owns the numbers of open files, the lifetimes of the kernel's caches and their invalidation; every decision about requests
+//! is the client's. Architecture invariants: no lifetime is longer than the client's own knowledge; a change of data that an
+//! open finds is notified before the open is answered, with no lock held; access is decided by the client alone, never by
+//! the kernel from cached mode bits.
 
 mod changes;
 mod convert;
@@ -41,7 +41,7 @@ pub struct Bridge {
     directories: Handles<Directory>,
     changes: Arc<Changes>,
     notifier: OnceLock<Notifier>,
-    /// The kernel may keep names for a time: it can be told when they are void.
+    /// The kernel may cache names for a time, because they can be invalidated.
     keeps_names: AtomicBool,
     operations: Operations,
 }
@@ -75,15 +75,14 @@ impl Bridge {
         let _ = self.notifier.set(notifier);
     }
 
-    /// Takes note of what was agreed upon with the kernel. Until then no name is promised for any time.
+    /// Notes what was negotiated with the kernel. Until then it may not cache names.
     pub fn set_negotiated(&self, negotiated: Negotiated) {
         // Relaxed: whoever reads the old value promises less.
         self.keeps_names.store(negotiated.has_epochs(), Ordering::Relaxed);
         self.client.serves_kernel(negotiated.has_epochs());
     }
 
-    /// Has the kernel ask for every name when it is next used, and so for attributes: what it was promised under other options
-    /// does not hold any more.
+    /// Has the kernel ask again for every name, and so for attributes: lifetimes that it got under other options no longer hold.
     pub fn take_back_names(&self) {
         if self.keeps_names.load(Ordering::Relaxed)
             && let Some(notifier) = self.notifier.get()
@@ -94,7 +93,7 @@ impl Bridge {
         self.client.names_taken_back();
     }
 
-    /// An entry, promised for no longer than it can be taken back.
+    /// An entry, with a lifetime only if it can be invalidated.
     fn entry(&self, entry: Entry) -> Entry {
         if self.keeps_names.load(Ordering::Relaxed) {
             return entry;
@@ -115,7 +114,7 @@ impl Bridge {
         convert::stat(stat)
     }
 
-    /// How often the kernel asked, by operation.
+    /// The number of the kernel's requests, by operation.
     #[must_use]
     pub fn operations(&self) -> BTreeMap<String, u64> {
         self.operations.snapshot()

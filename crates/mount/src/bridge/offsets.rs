@@ -1,8 +1,8 @@
-//! A listing's cookies as the kernel can hold them: it takes d_off for signed, servers give any 64 bits.
+//! A listing's cookies as offsets for the kernel: it treats d_off as signed, while servers use all 64 bits.
 //!
-//! A cookie below 2^63 - 2^32 is its own offset, so that telldir(3) and seekdir(3) work over any time. Those above are numbered
-//! by the open directory that told them. Bounds: the last [`NUMBERS_MAX`] are remembered, 8 bytes each; a listing in order needs
-//! the last alone, seekdir(3) finds as many.
+//! A cookie below 2^63 - 2^32 is its own offset, so that telldir(3) and seekdir(3) work for any length of time. Larger ones are
+//! numbered by the open directory that returned them. Bounds: the last [`NUMBERS_MAX`] are remembered, 8 bytes each; a listing in
+//! order needs only the last, seekdir(3) finds the others.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ const NUMBERED: u64 = (1 << 63) - (1 << 32);
 /// Numbered cookies that one open directory remembers.
 const NUMBERS_MAX: usize = 1 << 20;
 
-/// The large cookies that one open directory has told.
+/// The large cookies that one open directory has returned.
 #[derive(Debug, Default)]
 pub(super) struct Offsets {
     told: Mutex<Told>,
@@ -26,7 +26,7 @@ struct Told {
     /// The number of the first that is remembered.
     first: u64,
     cookies: VecDeque<u64>,
-    /// The number of the cookie that was told or asked for last: a listing that is read again gives the same numbers.
+    /// The number of the cookie that was returned or asked for last: a listing that is read again gets the same numbers.
     last: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Offsets {
     /// The cookie behind an offset.
     ///
     /// # Errors
-    /// EINVAL: this directory never told it, or told too many since.
+    /// EINVAL: this directory never returned it, or has returned too many since.
     pub(super) fn cookie(&self, offset: u64) -> Result<u64, Errno> {
         let told = &mut *self.told.lock();
         let Some(number) = offset.checked_sub(NUMBERED) else {

@@ -1,4 +1,4 @@
-//! How often the kernel asked for what: requests that its own caches did not answer.
+//! Counts of the kernel's requests by operation: those that its own caches did not answer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

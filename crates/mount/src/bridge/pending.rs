@@ -1,21 +1,21 @@
-//! Of which inodes the kernel has yet to be told that its copies are void, and when. It has no clock and no thread.
+//! Inodes whose pages the kernel has yet to invalidate, and when it is to be notified. It has no clock and no thread.
 //!
-//! What the kernel is told makes it ignore the attributes in every reply to a question that it had asked before (Linux,
+//! After a notification the kernel ignores the attributes in every reply to an earlier request (Linux,
 //! `fuse_change_attributes`): for that caller the file keeps its old size, so that a read ends too early or a mapping is cut
-//! off. A change is often found by just such a question, and its reply carries the new size, at which the kernel drops the
-//! file's pages on its own. So the kernel is told a little later than the reply, and never while attributes of the inode are
-//! being answered.
+//! off. A change is often found by just such a request, and its reply carries the new size, at which the kernel drops the
+//! file's pages by itself. So the notification is sent a little later than the reply, and never while a request for the
+//! inode's attributes is being answered.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use curt_client::InodeId;
 
-/// How long the reply by which a change was found has to reach whoever asked.
+/// How long the reply by which a change was found has to reach the kernel.
 const REPLY: Duration = Duration::from_millis(20);
-/// When the kernel is told although a reply told it of another size: it may have had that size already, from its own writing.
+/// When the kernel is notified although a reply gave it another size: it may have had that size already, from its own writes.
 const REMINDER: Duration = Duration::from_secs(1);
-/// For how long at most others' questions keep the kernel from being told.
+/// How long other requests for attributes can delay a notification, at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -23,26 +23,26 @@ pub(super) struct Pending {
     inodes: HashMap<InodeId, Void>,
     /// The same in the order in which they are due.
     dues: BTreeSet<(Instant, u64)>,
-    /// Whose attributes are being answered, and to how many.
+    /// The inodes whose attributes are being answered, and in how many requests.
     answering: HashMap<InodeId, usize>,
 }
 
-/// What is void of one inode.
+/// What is invalid of one inode.
 #[derive(Clone, Copy, Debug)]
 struct Void {
     due: Instant,
-    /// From then on it is told whoever asks.
+    /// From then on the kernel is notified even if requests are being answered.
     latest: Instant,
     reason: Reason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// No reply tells the kernel what it has to know.
+    /// No reply carries what the kernel has to know.
     Unheard,
-    /// The size was this before; a reply with another one tells the kernel.
+    /// The size was this before; a reply with another one suffices.
     SizeWas(u64),
-    /// A reply has told it.
+    /// Such a reply was sent.
     Reminder,
 }
 
@@ -51,7 +51,7 @@ impl Pending {
         self.inodes.len()
     }
 
-    /// The contents of `inode` changed. `size_before`: what the kernel had heard, if a reply may tell it of the change.
+    /// The contents of `inode` changed. `size_before`: the size that the kernel knows, if a reply may show it the change.
     pub(super) fn add(&mut self, inode: InodeId, size_before: Option<u64>, now: Instant) {
         let reason = size_before.map_or(Reason::Unheard, Reason::SizeWas);
         let delay = size_before.map_or(Duration::ZERO, |_| REPLY);
@@ -77,8 +77,8 @@ impl Pending {
         self.insert(inode, void);
     }
 
-    /// The kernel hears this size of `inode` by a reply, and drops pages on its own if it had heard another. `compares`: it
-    /// also does where only the time is another, so that there is nothing to remind it of.
+    /// A reply gives the kernel this size of `inode`; the kernel drops pages by itself if it knew another. `compares`: it also
+    /// does if only the time differs, so that no notification is needed.
     pub(super) fn hears(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
         let Some(Void {
             reason: Reason::SizeWas(before),
@@ -120,7 +120,7 @@ impl Pending {
         }
     }
 
-    /// Takes out one of which the kernel is to be told now; else says when to look again, if ever.
+    /// Takes out an inode of which the kernel is to be notified now; otherwise says when to check again, if ever.
     pub(super) fn next(&mut self, now: Instant) -> Result<InodeId, Option<Instant>> {
         loop {
             let Some(&(due, number)) = self.dues.first() else {

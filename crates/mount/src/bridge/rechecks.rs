@@ -1,7 +1,7 @@
-//! Looking again at files that stay open, for readers whom the kernel serves from its own pages.
+//! Revalidating files that stay open, for readers that the kernel serves from its page cache.
 //!
 //! Owns the thread that does so, and how often. It is the only one that waits for these answers, so a silent server holds up
-//! nothing else. What changed is told to the kernel by way of [`super::Changes`].
+//! nothing else. The kernel is notified of changes by way of [`super::Changes`].
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use curt_rpc::client::Interrupt;
 
 use super::Bridge;
 
-/// How long after a file's attributes expired it is looked at again, at most, while there are not too many.
+/// How long after its attributes expired an open file is revalidated, at most, while there are not too many.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Requests in each round at most; the next round begins with the files behind the last that was asked about, so that of more

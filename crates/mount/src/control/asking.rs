@@ -76,10 +76,10 @@ pub fn converse<Q: Serialize, A: DeserializeOwned>(
     Ok((answer, reader))
 }
 
-/// A mount with who causes its requests.
+/// A mount's report, and the processes and paths that cause its requests.
 ///
 /// # Errors
-/// The socket fails, or the daemon does not tell.
+/// The socket fails, or the daemon refuses.
 pub fn watch(socket: &Path) -> Result<Watched, AskError> {
     match ask(socket, &Question::Watch)? {
         Answer::Watched(watched) => Ok(*watched),

@@ -7,12 +7,12 @@ use super::words::MountReport;
 pub enum Succession {
     /// The same mount, later.
     Later,
-    /// Another daemon, or one that began again: its numbers are not the earlier ones grown.
+    /// Another daemon, or one that was restarted: its numbers do not continue the earlier ones.
     Anew,
 }
 
 impl MountReport {
-    /// How this report goes on from an earlier one of the same mount point.
+    /// Whether this report continues an earlier one of the same mount point.
     #[must_use]
     pub fn succession(&self, earlier: &Self) -> Succession {
         let is_same = self.pid == earlier.pid
@@ -26,7 +26,8 @@ impl MountReport {
         }
     }
 
-    /// What was done between `earlier` and this: sums are differences, and the age is the time between. What is no sum is as it is now.
+    /// The report of the time between `earlier` and this one: sums are differences, the age is the time between; other values are
+    /// the present ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let fuse = self.fuse.iter().map(|(operation, now)| {

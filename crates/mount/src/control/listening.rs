@@ -22,18 +22,18 @@ const QUESTION_MAX: u64 = 64 * 1024;
 /// How long a peer may take to ask and to listen.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is said where nothing can be explained.
+/// The error if nothing can be explained.
 const UNEXPLAINED: &str = "nothing is explained here";
 
 /// What a control socket speaks for.
 pub trait Controlled: Send + Sync {
-    /// The mount and what it did.
+    /// The mount's report.
     fn report(&self) -> MountReport;
 
-    /// Who causes requests since somebody looks.
+    /// The processes and paths that have caused requests since somebody began to ask.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// Why that is not known.
     fn causers(&self) -> Result<Causers, String> {
         Err("this mount does not tell who causes requests".to_owned())
     }
@@ -44,7 +44,7 @@ pub trait Controlled: Send + Sync {
     /// Why not. Nothing has changed then.
     fn remount(&self, options: &str, table: bool) -> Result<String, NotRemounted>;
 
-    /// Explains from now on what process `_head` and those below it cause, beside a Linux client with these options.
+    /// From now on explains the requests of process `_head` and its descendants, compared with a Linux client with these options.
     ///
     /// # Errors
     /// Why not, a sentence for the user.
@@ -52,7 +52,7 @@ pub trait Controlled: Send + Sync {
         Err(UNEXPLAINED.to_owned())
     }
 
-    /// What they caused, with so many paths for each cause. Nothing is explained any more.
+    /// Ends the explanation and returns it, with so many paths for each cause.
     ///
     /// # Errors
     /// Why not, a sentence for the user.
@@ -60,7 +60,7 @@ pub trait Controlled: Send + Sync {
         Err(UNEXPLAINED.to_owned())
     }
 
-    /// Whose events are told of.
+    /// The process whose events are sent.
     fn origin(&self) -> Origin;
 }
 
@@ -113,8 +113,8 @@ pub fn listen(directory: &Path, mount: Arc<dyn Controlled>) -> io::Result<Listen
 /// Only this process's user may reach a socket. Root may anyway.
 const OWNER: u32 = 0o600;
 
-/// Opens a socket for this process's user and root, and answers each line on it, said by a process of this number, with one, until the process ends. What was left
-/// there by another process is replaced.
+/// Opens a socket for this process's user and root. Each line that is received is answered with one line, by `answer`, which also
+/// gets the peer's process id, until this process ends. A socket that another process left behind is replaced.
 ///
 /// # Errors
 /// The directory or socket cannot be made, the directory is another user's, or no thread can be started.
@@ -174,7 +174,7 @@ fn serve<A: Serialize>(mut peer: UnixStream, answer: impl Fn(&str, u32) -> Said<
     said.then.map_or(Ok(()), |live| live.send_to(peer))
 }
 
-/// What a mount answers to a line that a process of this number has said.
+/// A mount's answer to a line from the process with this id.
 pub fn answer(line: &str, process: u32, mount: &dyn Controlled) -> Said<Answer> {
     match serde_json::from_str(line) {
         Ok(Question::Report) => Answer::Report(Box::new(mount.report())).into(),
@@ -231,10 +231,10 @@ pub(super) fn prepare(directory: &Path) -> io::Result<()> {
     check_owner(directory)
 }
 
-/// That nobody else can put a socket or a file in the place of ours.
+/// Checks that nobody else can replace our socket or files.
 ///
 /// # Errors
-/// Somebody can, or the directory cannot be looked at.
+/// Somebody can, or the directory cannot be examined.
 pub fn check_owner(directory: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(directory)?;
     let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());

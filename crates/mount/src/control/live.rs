@@ -1,7 +1,7 @@
-//! Events of this process on a connection of the control socket, as they happen: what `curt trace` shows.
+//! This process's events, streamed over a connection of the control socket as they happen: what `curt trace` shows.
 //!
-//! A thread of its own takes them out of the buffer and sends them, so that nobody who works waits for whoever watches. One who
-//! does not read loses events, which are counted; one who does not for long is cut off.
+//! A thread of its own takes them out of the buffer and sends them, so that no operation waits for a watcher. A watcher that does
+//! not read loses events, which are counted; one that does not read for long is disconnected.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -12,21 +12,21 @@ use curt_trace::events::{self, Origin, Ring, RingLevel, Watch, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info, warn};
 
-/// How often what happened is sent.
+/// How often events are sent.
 const INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-/// How long somebody may take nothing of what is sent to him.
+/// How long a watcher may receive nothing before it is disconnected.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
-/// Events that somebody is about to be told of.
+/// A watch that is about to be streamed.
 pub struct Live {
     watch: Watch,
     writer: Writer,
     words: Vec<u64>,
-    /// Events were sent of which nobody has been told yet that nothing earlier comes.
+    /// Events were sent that no time mark has followed yet.
     owes: bool,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    /// Begins with the events whose names fit `patterns`.
+    /// Begins to watch the events whose names match `patterns`.
     ///
     /// # Errors
     /// Why not: a sentence for the user.
@@ -85,7 +85,7 @@ impl Live {
         peer.write_all(&self.writer.take())
     }
 
-    /// Takes out what happened.
+    /// Takes out the events since the last time.
     fn take(&mut self) {
         let now = events::now();
         self.words.clear();
@@ -103,7 +103,7 @@ impl Live {
     }
 }
 
-/// Waits a little; whether the peer has ended its half of the connection.
+/// Waits a little; returns whether the peer has closed its half of the connection.
 fn wants_no_more(peer: &UnixStream) -> io::Result<bool> {
     let mut polled = [PollFd::new(peer, PollFlags::IN)];
     match poll(&mut polled, Some(&INTERVAL)) {
@@ -119,8 +119,8 @@ fn thread_name(thread: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// Has this process keep its last events in a file beside the sockets, as long as what is returned is there. Why there is none is
-/// logged.
+/// Has this process keep its last events in a file beside the sockets, for as long as the returned value exists. If there can be
+/// no such file, the reason is logged.
 #[must_use]
 pub fn keep_ring(origin: Origin, level: RingLevel) -> Option<Ring> {
     let kept = level.events();

@@ -1,7 +1,7 @@
 //! A mount's control socket: its figures, the options in force, and changes of options at run time. A server's socket is
 //! made and queried in the same way ([`listen_at`], [`exchange`]), with a protocol of its own.
 //!
-//! Each daemon listens on `PID.socket` in the [`mod@directory`] of its user. Questions and answers are one line of JSON each; a
+//! Each daemon listens on `PID.socket` in the directory of its user. Questions and answers are one line of JSON each; a
 //! peer that sends nothing for a second, or more than 64 KiB, is disconnected. Only root and the daemon's own user can reach
 //! the socket, because it shows what programs ask for.
 

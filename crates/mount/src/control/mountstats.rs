@@ -1,7 +1,7 @@
-//! A mount in the kernel's words: its report as the text of `/proc/self/mountstats`, and the file that holds it.
+//! A mount's report in the kernel's format, `/proc/self/mountstats`, and the file that holds it.
 //!
-//! The kernel's own file lists a Curt mount as fuse.curt, without numbers, for FUSE has none; programs that read such numbers
-//! (mountstats(8), node_exporter) read them here. docs/figures.md says of every field what it counts.
+//! The kernel's own file lists a Curt mount as fuse.curt, without numbers, because FUSE has none; programs that read such numbers
+//! (mountstats(8), node_exporter) read them here. docs/figures.md says what every field counts.
 
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -134,7 +134,7 @@ pub fn bytes(report: &MountReport) -> [u64; BYTES.len()] {
     ]
 }
 
-/// Puts text into a file such that a reader finds the old text or the new one, whole.
+/// Replaces a file's text atomically: a reader finds all of the old text or all of the new one.
 ///
 /// # Errors
 /// The system's.
@@ -156,8 +156,8 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     })
 }
 
-/// Removes the files that killed daemons of this user have left in `directory`. One whose process runs, or whose control socket is
-/// answered (its process may have another number where it is), is left alone, and so is what is another user's.
+/// Removes the files that killed daemons of this user have left in `directory`. A file is left alone if its process runs, or its
+/// control socket answers (the process may have another id in its own namespace), or if it belongs to another user.
 pub fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

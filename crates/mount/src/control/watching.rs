@@ -1,7 +1,7 @@
-//! Which processes and paths cause requests, counted while somebody looks.
+//! Which processes and paths cause requests, counted while somebody asks for it.
 //!
 //! A daemon counts nothing of this until it is asked, and stops when it has not been asked for [`KEPT`]. The tables are bounded: of
-//! many processes or paths the heavy ones are right, and the error of each count is told with it.
+//! many processes or paths those with most requests are kept, and each count comes with its largest possible error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use curt_trace::watch::{Watcher, Watchers};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// For how long it is counted after the last look.
+/// How long counting goes on after the last question.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// Processes and objects that are told apart in each part of the tables.
+/// Processes and objects in each part of the tables.
 const TABLE: usize = 256;
 
 /// Parts of the tables: threads that send at the same time seldom meet in one.
 const PARTS: usize = 8;
 
-/// A process or a path, and the requests that it caused since it is counted.
+/// A process or a path, and the requests that it has caused since counting began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Causer {
     /// What it is: `PID NAME`, or a path.
     pub name: String,
     /// Requests at most.
     pub requests: u64,
-    /// So many of them may be others'.
+    /// At most this many of them belong to others.
     pub error: u64,
 }
 
-/// What was heard.
+/// What has been counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Causers {
@@ -47,7 +47,7 @@ pub struct Causers {
     pub paths: Vec<Causer>,
 }
 
-/// Counts as long as it is looked at.
+/// Counts for as long as somebody asks.
 #[derive(Debug, Default)]
 pub struct Watching {
     now: Arc<Mutex<Option<Watch>>>,
@@ -80,7 +80,7 @@ struct Process {
 }
 
 impl Watching {
-    /// What was counted so far; from the first look on it is counted. `path` gives an object's path as far as it is known.
+    /// The counts so far; counting starts with the first question. `path` returns an object's path as far as it is known.
     ///
     /// # Errors
     /// Why it cannot be counted.

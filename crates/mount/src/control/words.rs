@@ -1,4 +1,4 @@
-//! What is said on a control socket.
+//! The messages on a control socket.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,39 +8,40 @@ use serde::{Deserialize, Serialize};
 use super::watching::Causers;
 use crate::explain::Explained;
 
-/// What a daemon is asked.
+/// A question to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 pub enum Question {
-    /// What did you do, and with which options?
+    /// The mount's report: figures and options.
     Report,
-    /// The same, and who causes requests: that is counted from the first such question on, until none has come for ten seconds.
+    /// The same, and the processes and paths that cause requests: counted from the first such question until none has arrived for
+    /// ten seconds.
     Watch,
-    /// Take these options from now on.
+    /// Change these options.
     Remount {
         /// An option string.
         options: String,
         /// Whether /run/mount/utab shall show them.
         table: bool,
     },
-    /// Explain from now on what the asking process and those below it cause.
+    /// Explain from now on the requests of the asking process and its descendants.
     Explain {
-        /// Mount options of the Linux client that is laid beside.
+        /// Mount options of the Linux client to compare with.
         linux: String,
     },
-    /// What did they cause?
+    /// End the explanation and return it.
     Explained {
-        /// For each cause, paths that are told one by one at most.
+        /// The most paths to list for each cause.
         paths: usize,
     },
-    /// Tell me of events until I close the connection.
+    /// Stream events until the connection is closed.
     Events {
-        /// Which: patterns of their names, parted by commas.
+        /// Which: patterns of their names, separated by commas.
         patterns: String,
     },
 }
 
-/// What a daemon answers.
+/// An answer of a daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -50,7 +51,7 @@ pub enum Answer {
     Watched(Box<Watched>),
     /// To [`Question::Remount`]: the options in force from now on.
     Remounted(String),
-    /// To [`Question::Explain`]: it is being done.
+    /// To [`Question::Explain`]: explaining has begun.
     Explaining,
     /// To [`Question::Explained`].
     Explained(Box<Explained>),
@@ -62,18 +63,18 @@ pub enum Answer {
     Failed(String),
 }
 
-/// A mount, and who causes its requests.
+/// A mount, and the processes and paths that cause its requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watched {
     /// The mount.
     #[serde(flatten)]
     pub report: MountReport,
-    /// Who causes requests.
+    /// The processes and paths that cause requests.
     pub causers: Causers,
 }
 
-/// A mount, and what it did since it began. Fields that a daemon of another version does not tell are empty.
+/// A mount and its figures since it was mounted. Fields that a daemon of another version does not send are empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MountReport {
@@ -89,31 +90,31 @@ pub struct MountReport {
     pub vers: String,
     /// Options in force, defaults included.
     pub options: String,
-    /// How long it is mounted, in seconds.
+    /// How long it has been mounted, in seconds.
     pub age_seconds: f64,
-    /// What was sent and decided.
+    /// The client's counters.
     pub counters: curt_trace::ClientSnapshot,
     /// Requests that the kernel sent to the daemon, by operation.
     pub fuse: BTreeMap<String, u64>,
-    /// What the requests cost, per procedure.
+    /// The figures of each procedure's requests.
     pub operations: curt_trace::OperationSnapshot,
-    /// What passed over the connections.
+    /// The traffic of the connections.
     pub transport: curt_trace::TransportReport,
-    /// What is remembered at this moment.
+    /// What the daemon holds in memory at this moment.
     pub held: Held,
-    /// What the server said of itself.
+    /// What the server reported about itself.
     pub server: ServerWords,
 }
 
-/// What a mount's daemon remembers at one moment.
+/// What a mount's daemon holds in memory at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Held {
     /// Files, directories and other objects.
     pub objects: u64,
-    /// Names that are there.
+    /// Positive names.
     pub names: u64,
-    /// Names that are missing.
+    /// Negative names.
     pub missing_names: u64,
     /// Bytes of memory that listings take.
     pub listing_bytes: u64,
@@ -121,7 +122,7 @@ pub struct Held {
     pub dirty_bytes: u64,
 }
 
-/// What a server said at mount time, as far as tools print it.
+/// What a server reported at mount time, as far as tools print it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerWords {
@@ -129,14 +130,14 @@ pub struct ServerWords {
     pub flavour: u32,
     /// WRITE sizes should be multiples of it.
     pub write_multiple: u32,
-    /// The READDIR size that it likes best.
+    /// The READDIR size that it prefers.
     pub listing_size: u32,
-    /// Bytes of a name.
+    /// The longest name, in bytes.
     pub name_max: u32,
-    /// Listings are asked for with attributes.
+    /// Listings are requested with attributes.
     pub readdirplus: bool,
-    /// It makes hard links.
+    /// It supports hard links.
     pub links: bool,
-    /// It makes symbolic links.
+    /// It supports symbolic links.
     pub symlinks: bool,
 }

@@ -1,4 +1,4 @@
-//! A client that asks as a mount would, where there is no mount: for programs on machines without FUSE.
+//! A client that works as a mount's would, without a mount: for programs on machines without FUSE.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::events::WireEvents;
 use super::{BACKGROUND_THREADS, Plan, UNMOUNT_PATIENCE, connecting, settled};
 use crate::helper::Failure;
 
-/// The client of an export, with the options of a plan. Its target is not looked at.
+/// The client of an export, with the options of a plan, whose target is ignored.
 pub struct ClientAlone {
     client: Client,
     mounted: Mounted,

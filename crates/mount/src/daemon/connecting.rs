@@ -1,4 +1,4 @@
-//! From a plan to a client of the server: what mount.nfs does before the system call, with its patience and its phrases.
+//! From a plan to a client of the server: what mount.nfs does before the system call, with its retries and its messages.
 
 use std::net::IpAddr;
 use std::num::NonZeroU8;
@@ -27,19 +27,19 @@ const QUESTION_MAX: Duration = Duration::from_secs(10);
 /// Pauses between attempts double up to this.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// So much of each file's beginning stays with us as well: of small files all.
+/// The part of each file, from its beginning, that the daemon caches in addition to the kernel: all of a small file.
 const KEEP_READ: u64 = 256 << 10;
 
 /// Unwritten bytes at most without `dirty_max=`, unless memory is short.
 const DIRTY_MAX: u64 = 256 << 20;
 
-/// Clean bytes that are kept: the kernel has its page cache, so this is for what is read ahead.
+/// Clean bytes that are cached: the kernel has its page cache, so this is for read-ahead.
 const CACHE_BYTES: u64 = 32 << 20;
 
 /// Bytes that are read ahead of a sequential reader at most.
 const READ_AHEAD: u64 = 8 << 20;
 
-/// For how many minutes a server that is not there is tried again.
+/// For how many minutes connecting is retried if the server does not answer.
 pub(super) fn retry_minutes(settings: &Settings) -> u32 {
     let transport = &settings.transport;
     transport.retry.unwrap_or(if transport.background {
@@ -49,7 +49,7 @@ pub(super) fn retry_minutes(settings: &Settings) -> u32 {
     })
 }
 
-/// Connects, again and again as the options say; `retrying` is told of the first failure that may pass.
+/// Connects, and retries as the options say; `retrying` is called after the first failure that may be temporary.
 pub(super) fn connect(
     plan: &Plan,
     environment: &Environment,
@@ -128,7 +128,7 @@ fn flavour(security: Security) -> Flavour {
     }
 }
 
-/// The client of what was mounted. The settings then say what the transfer sizes really are.
+/// The client of the mounted export. Afterwards the settings contain the actual transfer sizes.
 pub(super) fn client(
     mounted: &Mounted,
     settings: &mut Settings,
@@ -183,13 +183,13 @@ pub(super) fn client(
     })
 }
 
-/// How long a request is waited for until the user is told, or a soft mount gives up.
+/// How long a request waits for its reply until the user is told, or a soft mount gives up.
 fn silence_max(settings: &Settings) -> Duration {
     let transport = &settings.transport;
     Duration::from_millis(u64::from(transport.timeo) * 100) * transport.retrans.saturating_add(1)
 }
 
-/// mount.nfs's phrase for a failure, and what to try.
+/// mount.nfs's message for a failure, and what to try.
 fn failure(plan: &Plan, error: &MountError) -> Failure {
     let source = plan.source.text();
     let (host, path) = (&plan.source.host, &plan.source.path);

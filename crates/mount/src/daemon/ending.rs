@@ -1,4 +1,4 @@
-//! The end of a mount: signals, what is still unwritten, and the place in the tree.
+//! The end of a mount: signals, unwritten data, and unmounting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 /// How long unwritten data may take at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(30);
 
-/// How long a session may take to end once its mount is detached, before it is cut.
+/// How long a session may take to end once its mount is detached, before it is aborted.
 const DETACH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The exit status after a second signal: data may be lost.
@@ -67,7 +67,7 @@ pub(super) fn on_signals(mount: Arc<Mount>, client: Arc<Client>) -> std::io::Res
     Ok(())
 }
 
-/// Writes what is unwritten, and says what had to be given up.
+/// Writes what is unwritten, and logs what had to be given up.
 pub(super) fn write_back(client: &Client) {
     tell_lost(&client.sync_all(FLUSH_MAX));
 }
@@ -83,7 +83,7 @@ fn tell_lost(files: &[Unsent]) {
     }
 }
 
-/// Takes the mount out of the tree.
+/// Unmounts.
 pub(super) fn detach(mount: &Mount) {
     match mount.detach_if_there() {
         Ok(_) => {}

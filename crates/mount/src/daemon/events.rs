@@ -1,11 +1,11 @@
-//! What happens on the wire, counted among the client's own numbers.
+//! Counts events on the wire in the client's counters.
 
 use std::sync::{Arc, OnceLock};
 
 use curt_rpc::client::Events;
 use curt_trace::{ClientCounter, ClientCounters};
 
-/// Counts for a client that is made only after its transport.
+/// Counts for a client that is created only after its transport.
 #[derive(Debug, Default)]
 pub(super) struct WireEvents(OnceLock<Arc<ClientCounters>>);
 

@@ -71,9 +71,9 @@ pub struct Plan {
 pub enum Progress<'a> {
     /// The mount can be used.
     Live,
-    /// The server is not there; whoever mounts waits while it is tried again for so many minutes.
+    /// The server does not answer; mounting is retried in the foreground for so many minutes.
     Waiting(&'a Failure, u32),
-    /// The server is not there; the mount is tried again in the background (`bg`).
+    /// The server does not answer; mounting is retried in the background (`bg`).
     Retrying(&'a Failure),
 }
 
@@ -88,7 +88,7 @@ pub fn check(plan: &Plan) -> Result<(), Failure> {
 /// Mounts, and serves the mount until it is unmounted.
 ///
 /// # Errors
-/// The mount did not come to be, or the session failed.
+/// Mounting failed, or the session did.
 pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> {
     if let Some(namespace) = &plan.namespace {
         place::enter_namespace(namespace)?;
@@ -151,7 +151,7 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
     ended
 }
 
-/// Tells what is mounted, and with which options.
+/// Emits the events of what is mounted, and with which options.
 fn tell_mount(plan: &Plan, settings: &Settings) {
     probe!(NfsMountPath {
         name: &plan.source.path[..]
@@ -164,7 +164,7 @@ fn tell_mount(plan: &Plan, settings: &Settings) {
     }
 }
 
-/// Listens where figures are wanted.
+/// Listens at the address for metrics, if the options name one.
 fn listen_for_figures(place: &metrics::Place) -> Result<Metrics, Failure> {
     Metrics::bind(place).map_err(|error| {
         Failure::lasting(
@@ -175,7 +175,7 @@ fn listen_for_figures(place: &metrics::Place) -> Result<Metrics, Failure> {
     })
 }
 
-/// The settings with what depends on who mounts.
+/// The settings, completed by what depends on the user who mounts.
 fn settled(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     let generic = &mut settings.generic;
@@ -195,7 +195,7 @@ fn settled(settings: &Settings) -> Settings {
     settings
 }
 
-/// The bridge, with who looks on.
+/// The bridge and its observers.
 type Seen = Observed<Bridge, (Probes, Arc<Explainer>)>;
 
 /// A mount that is live, and what ends with it.
@@ -209,7 +209,7 @@ struct Live {
     figures: Figures,
 }
 
-/// What tells of a mount beside its control socket.
+/// How a mount's figures are published beside its control socket.
 #[derive(Default)]
 struct Figures {
     file: Option<StatsFile>,
@@ -284,7 +284,7 @@ impl Live {
         })
     }
 
-    /// Keeps the mountstats file, and serves figures where that was asked for.
+    /// Keeps the mountstats file, and serves metrics if the options say so.
     fn offer_figures(&mut self, metrics: Option<Metrics>) {
         let speaker: Arc<dyn Controlled> = Arc::<Running>::clone(&self.running);
         let interval = self.running.settings.lock().figures.mountstats;
@@ -302,7 +302,7 @@ impl Live {
             .ok();
     }
 
-    /// Waits for the end of the mount, and puts away what belonged to it.
+    /// Waits for the end of the mount, and removes what belonged to it.
     fn until_end(self, mounted: &Mounted) -> Result<(), Failure> {
         let ended = self.session.wait();
         // The place in the tree first: whoever forced the end wants it gone.

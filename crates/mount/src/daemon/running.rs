@@ -1,4 +1,4 @@
-//! A live mount, as its control socket speaks for it.
+//! A live mount, as its control socket presents it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Running {
         }
     }
 
-    /// Has the kernel change the flags that are its own.
+    /// Changes the flags that the kernel itself handles.
     fn set_flags(&self, generic: &GenericSettings) -> Result<(), NotRemounted> {
         let flags = [
             (generic.read_only, MountFlags::RDONLY),
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// Whose events they are that this process tells of.
+/// The origin of this process's events.
 pub(super) fn origin(source: &str, mount_point: &Path) -> Origin {
     Origin {
         curt: env!("CARGO_PKG_VERSION").to_owned(),

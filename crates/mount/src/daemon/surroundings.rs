@@ -1,11 +1,11 @@
-//! What a daemon that the kernel depends on asks of the system before it starts threads.
+//! Process settings of a daemon that the kernel depends on, made before it starts threads.
 
 use tracing::debug;
 
 /// As sshd and udevd: the last to be killed when memory is short, but one (-1000 is never).
 const OOM_SCORE_ADJ: &str = "-900";
 
-/// Asks for what keeps a file system's daemon alive when memory is short. A refusal only means less safety.
+/// Requests the settings that keep a file system's daemon alive when memory is short. A refusal only means less safety.
 pub(super) fn prepare() {
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ) {
         debug!(%error, "oom_score_adj stays as it is: the kernel may end this mount when memory is short");
@@ -16,7 +16,7 @@ pub(super) fn prepare() {
     }
 }
 
-/// A tenth of this machine's memory, in bytes; `None` if it is not to be known.
+/// A tenth of this machine's memory, in bytes; `None` if that is unknown.
 pub(super) fn tenth_of_memory() -> Option<u64> {
     let information = rustix::system::sysinfo();
     information

@@ -1,8 +1,8 @@
-//! One explanation: what was sent and spared for whom, while a command runs.
+//! One explanation: the requests that were sent and saved while a command runs, and for whom.
 //!
-//! Owns the counts and the model of Linux, under one lock that is a leaf: it is taken while a request is counted, perhaps below an
-//! inode's. Sums are exact whatever had to be forgotten: each request is counted for its cause and procedure, and besides for a
-//! path and a process, of which only so many are kept.
+//! Owns the counts and the model of Linux, under one lock that is the last in the order: it is taken while a request is counted,
+//! perhaps under an inode's. Sums are exact whatever had to be forgotten: each request is counted for its cause and procedure, and
+//! also for a path and a process, of which only a limited number is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,20 +26,20 @@ use super::tally::{Tallies, Tally};
 const COUNTED_PATHS_MAX: usize = 1 << 14;
 /// Processes that are counted one by one at most.
 const PROCESSES_MAX: usize = 1024;
-/// Processes that are told one by one at most.
+/// The most processes to list.
 const PROCESSES_TOLD: usize = 20;
-/// How often it is looked whether somebody still waits, in milliseconds.
+/// How often to check whether somebody still waits, in milliseconds.
 const LOOK_MILLISECONDS: u64 = 1000;
 /// Objects whose last user is remembered, at most.
 const USERS_MAX: usize = 1 << 16;
 
-/// What is found out about one command's requests.
+/// What is known of one command's requests.
 pub(super) struct Explanation {
     head: u32,
     began: Instant,
-    /// When, in milliseconds since, it was last seen that somebody waits for it.
+    /// When somebody was last seen to wait for it, in milliseconds since the beginning.
     looked: AtomicU64,
-    /// Goes along with what the command's processes do.
+    /// Marks the work done for the command's processes, so that its end can be awaited.
     mark: Mark,
     counts: Mutex<Counts>,
 }
@@ -56,7 +56,7 @@ struct Counts {
     by_path: Vec<Tallies<PathNumber>>,
     by_process: Tallies<u32>,
     names: HashMap<u32, String>,
-    /// Who did something with an object last: for whom what is done behind is done.
+    /// The last user of each object, to whom background work on it is attributed.
     users: HashMap<u64, u32>,
     operations: u64,
 }
@@ -94,7 +94,7 @@ impl Explanation {
         self.head
     }
 
-    /// What is under way for the command.
+    /// What is in progress for the command.
     pub(super) fn under_way(&self) -> UnderWay {
         self.mark.under_way()
     }
@@ -104,7 +104,7 @@ impl Explanation {
         self.counts.lock().family.has_head()
     }
 
-    /// Whether nobody waits for it any more; looked at once a second.
+    /// Whether nobody waits for it any more; checked once a second.
     pub(super) fn is_abandoned(&self) -> bool {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Relaxed: of two who look at once both look.
@@ -119,7 +119,7 @@ impl Explanation {
         Moment::from_start(self.began.elapsed())
     }
 
-    /// A thread's operation on an object, or on a name in it, begins. Until what is returned is dropped, this thread works for it.
+    /// A thread's operation on an object, or on a name in it, begins. Until the returned value is dropped, this thread works for it.
     pub(super) fn enter(&self, thread: u32, node: NodeId, name: Option<&[u8]>) -> Entered {
         let mut counts = self.counts.lock();
         let mut path = counts.paths.of(node);
@@ -149,7 +149,7 @@ impl Explanation {
         })
     }
 
-    /// An operation has ended so. To be called before what [`Explanation::enter`] returned is dropped.
+    /// An operation has ended with this outcome. To be called before the value that [`Explanation::enter`] returned is dropped.
     pub(super) fn happened(&self, (uid, gid): (u32, u32), happened: &Happened<'_>) {
         let now = self.now();
         let scope = scope::current();
@@ -168,7 +168,7 @@ impl Explanation {
         counts.take_linux(self.head);
     }
 
-    /// Everything that was found out, with so many paths for each cause; `is_settled`: nothing of the command is under way any more.
+    /// The whole report, with so many paths for each cause; `is_settled`: nothing of the command is in progress any more.
     pub(super) fn report(&self, paths: usize, is_settled: bool) -> Explained {
         let mut counts = self.counts.lock();
         counts.feed.finish();

@@ -1,17 +1,17 @@
 //! Which processes belong to a command.
 //!
-//! A process does if the one that explains is its parent, or its parent's, and so on. (That one takes in orphans, so that what a
-//! command leaves behind still belongs to it.) The kernel tells of each request its thread; what is found out about a thread is
-//! remembered with what tells it from a later one of the same number. Owns reading `/proc`.
+//! A process does if it descends from the process that explains. (That one is a subreaper, so that what a command leaves behind
+//! still belongs to it.) The kernel names the thread of each request; what is known of a thread is remembered together with what
+//! distinguishes it from a later one of the same number. Owns reading `/proc`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Threads that are remembered at most.
 const THREADS_MAX: usize = 8192;
-/// Generations that are looked at, at most.
+/// The most generations to follow.
 const GENERATIONS_MAX: usize = 128;
-/// How long a thread's number is taken for that same thread without looking: numbers are given in turn.
+/// How long a thread's number is taken for the same thread without checking: numbers are assigned in turn.
 const SAME_THREAD: Duration = Duration::from_millis(10);
 
 /// A process of the command's.

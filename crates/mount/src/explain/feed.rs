@@ -1,8 +1,8 @@
-//! Operations as the kernel passed them on, told to the model of Linux as the system calls that they come from.
+//! Turns FUSE operations back into the system calls that they come from, as input for the model of Linux.
 //!
-//! The kernel asks for names before it says what they are wanted for. So the last name that a thread has asked for waits here until
-//! that thread's next operation: an open of what it led to is close-to-open's business, the making of it is the server's.
-//! Owns the last names, one for each thread, bounded.
+//! The kernel looks a name up before it shows what for. So the last name that a thread has looked up waits here until that thread's
+//! next operation: an open of the object follows close-to-open, a creation goes to the server. Owns the last names, one for each
+//! thread, bounded.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use super::paths::PathNumber;
 /// Threads whose last name waits, at most.
 const WAITING_MAX: usize = 4096;
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub(super) enum Happened<'a> {
     /// A name leads to this, or to nothing.
@@ -38,7 +38,7 @@ pub(super) enum Happened<'a> {
     Read(NodeId, FuseFh, (u64, u64), bool),
     Written(NodeId, (u64, u64), Writing),
     Flushed(NodeId),
-    /// Written bytes were not taken.
+    /// A write failed.
     NotFlushed(NodeId),
     Closed(NodeId, FuseFh),
     Listed(NodeId, FuseFh, bool, Vec<&'a [u8]>),
@@ -57,7 +57,7 @@ pub(super) enum Happened<'a> {
 pub(super) struct How {
     pub(super) truncate: bool,
     pub(super) exclusive: bool,
-    /// It was made by a request of its own, and is open.
+    /// It was created by a request of its own, and is open.
     pub(super) open: Option<FuseFh>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct LinuxSent {
     pub(super) path: PathNumber,
 }
 
-/// A name that waits for what it is wanted for.
+/// A name whose purpose is not known yet.
 struct Waiting {
     thread: u32,
     who: Who,
@@ -90,12 +90,12 @@ struct Waiting {
     at: Moment,
 }
 
-/// The model, and what it is told.
+/// The model and its input.
 pub(super) struct Feed {
     linux: Linux,
     /// By thread.
     waiting: HashMap<u32, Waiting>,
-    /// What the model knows to be open, so that a close of what was open before it began is none.
+    /// What the model knows to be open, so that it ignores a close of what was opened before it began.
     open: HashMap<FuseFh, NodeId>,
     seen: HashMap<NodeId, Seen>,
     sent: Vec<LinuxSent>,
@@ -121,7 +121,7 @@ impl Feed {
         std::mem::take(&mut self.sent)
     }
 
-    /// No more is coming.
+    /// The input ends.
     pub(super) fn finish(&mut self) {
         for (_, waiting) in std::mem::take(&mut self.waiting) {
             self.look_up(waiting, Intent::Use);
@@ -189,7 +189,7 @@ impl Feed {
         self.account(thread, path);
     }
 
-    /// The name that the thread had asked for is wanted for what it does now; whether it was for an open of that object.
+    /// The purpose of the name that the thread looked up is its present operation. Returns whether that is an open of that object.
     fn resolve(&mut self, waiting: Option<Waiting>, happened: &Happened<'_>) -> bool {
         let Some(waiting) = waiting else { return false };
         let is_there = |at: &(NodeId, &[u8])| waiting.directory == at.0 && *waiting.name == *at.1;
@@ -226,7 +226,7 @@ impl Feed {
         self.open.insert(fh, node);
     }
 
-    /// What is asked before an open, whether it is granted then or not.
+    /// The requests before an open, whether it succeeds or not.
     fn may_open(&mut self, who: Who, node: NodeId, by_name: bool, now: Moment) {
         let seen = self.known(node);
         if !by_name {
@@ -281,7 +281,7 @@ impl Feed {
         }
     }
 
-    /// What is done with what is open.
+    /// An operation on an open file.
     fn on_open(&mut self, happened: &Happened<'_>, now: Moment) {
         match happened {
             Happened::Read(node, fh, range, direct) => {
@@ -315,7 +315,7 @@ impl Feed {
         }
     }
 
-    /// The object as it was told of last.
+    /// The object as it was last reported.
     fn known(&self, node: NodeId) -> Seen {
         self.seen.get(&node).copied().unwrap_or_else(|| Seen {
             id: object(node),
@@ -344,7 +344,7 @@ const fn object(node: NodeId) -> ObjectId {
     ObjectId(node.0)
 }
 
-/// What differs after each change.
+/// A stamp that differs after each change.
 pub(super) const fn stamp(seconds: i64, nanoseconds: u32) -> u64 {
     seconds
         .cast_unsigned()

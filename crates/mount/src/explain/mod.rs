@@ -1,10 +1,10 @@
-//! Explaining a command's requests: each with its cause, each spared one with its rule, and what Linux would have sent.
+//! Explaining a command's requests: the cause of each, the rule that saved each one not sent, and what Linux would have sent.
 //!
-//! Owns one [`Explanation`] at a time, from when a command begins until it ends. While there is one, the kernel is promised no name
-//! and no attributes for any time, so that each operation of the command is seen here (it is a [`crate::observed::Observer`]);
-//! what is sent stays the same (but for look-ups of names that the kernel keeps and is about to make), for the client
-//! answers from memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). Without one it costs an
-//! operation one relaxed load.
+//! Owns one `Explanation` at a time, from when a command begins until it ends. While there is one, the kernel may not cache names
+//! and attributes, so that every operation of the command is seen here (this is a [`crate::observed::Observer`]). The requests
+//! stay the same, except for look-ups of names that the kernel has cached as missing and is about to create: the client answers
+//! from its memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). While nothing is explained,
+//! an operation costs one relaxed load more.
 
 mod explanation;
 mod family;
@@ -34,12 +34,12 @@ use explanation::Explanation;
 
 use crate::options::Settings;
 
-/// How long what the command began may take to end, what it wrote to be sent included.
+/// How long what the command began may take to end, including the writing of its data.
 const SETTLING: Duration = Duration::from_secs(8);
-/// How often it is looked whether it has.
+/// How often to check whether it has.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Explains, when asked to.
+/// Explains on request.
 pub struct Explainer {
     client: Arc<Client>,
     is_on: AtomicBool,
@@ -73,14 +73,14 @@ impl Explainer {
         }
     }
 
-    /// By what it is seen that all requests of the kernel have come here.
+    /// Sets what shows whether all requests of the kernel have arrived here.
     pub fn set_arrivals(&self, arrivals: Arrivals) {
         // There is one session for one explainer.
         let _ = self.arrivals.set(arrivals);
     }
 
-    /// From now on the requests of `head` and of the processes below it are explained, with `linux` as the options of the Linux client
-    /// that is laid beside. An explanation whose head is gone gives way.
+    /// From now on explains the requests of `head` and its descendants, with `linux` as the options of the Linux client to compare
+    /// with. Replaces an explanation whose head is gone.
     ///
     /// # Errors
     /// Somebody else's command is being explained.
@@ -120,11 +120,11 @@ impl Explainer {
         Ok(())
     }
 
-    /// Nothing is explained any more; what was, with at most `paths` paths for each cause. Before, it waits until everything that the
-    /// command began has ended and what it wrote is sent, for 8 s at most.
+    /// Ends the explanation and returns it, with at most `paths` paths for each cause. Before that, waits for at most 8 s until all
+    /// that the command began has ended and its data are written.
     ///
     /// # Errors
-    /// `head` had nothing explained.
+    /// There is no explanation of `head`.
     pub fn end(&self, head: u32, paths: usize) -> Result<Explained, NotExplained> {
         let present = self.present.lock().clone();
         let explanation = present
@@ -141,7 +141,7 @@ impl Explainer {
         Ok(explanation.report(paths, is_settled))
     }
 
-    /// Waits until nothing of the command is under way, neither in the kernel nor here; false: that was not so before `deadline`.
+    /// Waits until nothing of the command is in progress, neither in the kernel nor here; `false` if `deadline` came first.
     fn settle(&self, explanation: &Explanation, deadline: Instant) -> bool {
         loop {
             let before = explanation.under_way();
@@ -166,7 +166,7 @@ impl Explainer {
         }
     }
 
-    /// The explanation that is being made.
+    /// The present explanation.
     fn present(&self) -> Option<Arc<Explanation>> {
         if !self.is_on.load(Relaxed) {
             return None;

@@ -1,4 +1,4 @@
-//! What is seen of each operation while somebody explains.
+//! Observing each operation while a command is explained.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const BOTH_WAYS: u32 = OFlags::RDWR.bits();
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 
-/// An operation that is under way before the eyes of an explanation.
+/// An operation in progress that an explanation observes.
 #[allow(unnameable_types, reason = "nobody but the observed file system holds one")]
 pub struct Watched {
     explanation: Arc<Explanation>,
@@ -62,7 +62,7 @@ impl Observer for Arc<Explainer> {
     }
 }
 
-/// What an operation came to, as far as the model of Linux is concerned.
+/// The outcome of an operation, as far as the model of Linux is concerned.
 fn happened<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happened<'a>> {
     let object = || outcome.entry().map(|entry| (entry.node, entry.attributes));
     let made = |at, request| Some(Happened::Made(request, at, object()?, How::default()));
@@ -97,7 +97,8 @@ fn happened<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happ
     }
 }
 
-/// What came of an operation that failed. Linux judges who may open and search, by what it was told; changes it leaves to the server.
+/// The outcome of an operation that failed. Linux decides who may open and search by what the server last said; changes it leaves
+/// to the server.
 fn not_done<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happened<'a>> {
     let errno = outcome.errno()?;
     let refused = |at: (NodeId, &'a [u8]), request| {
@@ -154,7 +155,7 @@ const fn written<'a>(node: NodeId, write: &Write, count: usize) -> Happened<'a> 
     Happened::Written(node, (write.offset, count as u64), how)
 }
 
-/// The same for what is not about a name.
+/// The same for operations that are not about a name.
 fn happened_to_object<'a>(operation: &Operation<'a>, outcome: &Outcome<'a>) -> Option<Happened<'a>> {
     match *operation {
         Operation::Getattr(node) => match outcome.0 {

@@ -1,7 +1,7 @@
 //! Paths, as numbers.
 //!
-//! Owns the names by which objects were reached while somebody explains. Bounded: beyond [`PATHS_MAX`] a name is told as its
-//! directory's, and without room for that as the mount's.
+//! Owns the names by which objects were reached while a command is explained. Bounded: beyond [`PATHS_MAX`] a name is shown as its
+//! directory, and without room for that as the mount.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use curt_fuse::NodeId;
 
 /// Paths that are remembered at most.
 pub(super) const PATHS_MAX: usize = 1 << 17;
-/// Components of a path that are told at most; a cycle of moved directories is no path.
+/// The most components of a path; a cycle of moved directories is no path.
 const DEPTH_MAX: usize = 256;
 
 /// A path, by number; 0 is none.
@@ -38,7 +38,7 @@ impl Paths {
         }
     }
 
-    /// The path of an object; of one that was reached before anybody explained, by its number.
+    /// The path of an object; if it was reached before the explanation began, a path with its number.
     pub(super) fn of(&mut self, node: NodeId) -> PathNumber {
         if let Some(known) = self.nodes.get(&node) {
             return *known;

@@ -1,30 +1,30 @@
-//! What an explanation says: the words of it, as they go over the control socket and into `--json`.
+//! The report of an explanation, as it is sent over the control socket and printed by `--json`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How one mount's requests came about, from when a command began until it ended.
+/// Why one mount's requests were sent, from when a command began until it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explained {
-    /// A row for each cause that sent a request, would have done so in Linux, or had one spared.
+    /// A row for each cause of which a request was sent, would have been sent by Linux, or was saved.
     pub causes: Vec<CauseRow>,
     /// Requests that the command caused, by procedure.
     pub requests: BTreeMap<String, u64>,
-    /// Requests that nobody of the command's processes caused, by procedure: with `requests`, all that the mount sent.
+    /// Requests that none of the command's processes caused, by procedure: with `requests`, all that the mount sent.
     pub others: BTreeMap<String, u64>,
     /// What Linux would have sent for the command, by procedure.
     pub linux: BTreeMap<String, u64>,
-    /// The command's processes that caused most.
+    /// The command's processes that caused most requests.
     pub processes: Vec<ProcessRow>,
-    /// What the processes caused that are not in `processes`, together.
+    /// The processes that are not in `processes`, together.
     pub processes_rest: Rest,
-    /// Operations of the command on this mount, as its kernel passed them on.
+    /// Operations of the command on this mount, as the kernel passed them on.
     pub operations: u64,
-    /// How often Linux's model had to forget everything for want of room: its numbers are too large then.
+    /// How often the model of Linux ran out of room and forgot everything: its numbers are then too large.
     pub linux_forgot: u64,
-    /// Something of the command was still under way when it was no longer waited for: its requests may be missing.
+    /// Something of the command was still in progress when the wait ended: its requests may be missing.
     pub unfinished: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct ProcessRow {
     pub spared: u64,
 }
 
-/// What is not told one by one.
+/// What is not listed one by one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rest {

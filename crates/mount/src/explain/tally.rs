@@ -1,11 +1,11 @@
-//! Counts by key, in bounded memory: the largest are kept one by one, what had to go is kept as a sum, so that sums are exact.
+//! Counts by key, in bounded memory: the largest are kept one by one, the evicted ones as a sum, so that totals are exact.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use super::report::Rest;
 
-/// What was counted of one thing.
+/// The counts of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) sent: u64,

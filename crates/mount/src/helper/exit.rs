@@ -10,7 +10,7 @@ pub enum ExitStatus {
     Success = 0,
     /// Wrong invocation or permissions.
     Usage = 1,
-    /// Out of memory, cannot fork, and their kin.
+    /// Out of memory, cannot fork, and similar errors of the system.
     System = 2,
     /// A fault of Curt.
     Internal = 4,
@@ -36,7 +36,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that trying again does not mend.
+    /// A permanent failure.
     #[must_use]
     pub fn lasting(status: ExitStatus, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// A failure that may pass: the server is not there yet.
+    /// A failure that may be temporary: the server does not answer yet.
     #[must_use]
     pub fn passing(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {

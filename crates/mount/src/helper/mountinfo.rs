@@ -41,7 +41,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     })
 }
 
-/// Undoes `\040` and its kin.
+/// Decodes `\040` and the other octal escapes.
 pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

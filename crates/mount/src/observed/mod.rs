@@ -1,8 +1,8 @@
-//! A file system whose operations are observed: each is told of when it begins and when it has ended.
+//! A file system whose operations are observed: an observer is called when each begins and when it has ended.
 //!
-//! Owns the one place where every operation of [`Filesystem`] passes by somebody who looks on: whoever tells of operations as
-//! events ([`Probes`]), whoever explains them ([`crate::explain`]). Decides nothing. Invariant: what is performed does not depend
-//! on who observes, and what is answered only in that nothing may be promised to the kernel ([`Observer::withholds_promises`]).
+//! Owns the one place where every operation of [`Filesystem`] passes its observers: [`Probes`], which emits events, and
+//! [`crate::explain`]. Decides nothing. Invariant: observers do not change what is performed, and change the answer only by
+//! denying the kernel lifetimes for its caches ([`Observer::withholds_promises`]).
 
 mod observer;
 mod operation;
@@ -22,7 +22,7 @@ pub use observer::Observer;
 pub use operation::{Answer, Asker, Operation, Outcome};
 pub use probes::Probes;
 
-/// A file system that is looked at by `O`.
+/// A file system that is observed by `O`.
 pub struct Observed<F, O> {
     inner: Arc<F>,
     observer: O,
@@ -35,13 +35,13 @@ impl<F, O> fmt::Debug for Observed<F, O> {
 }
 
 impl<F: Filesystem, O: Observer> Observed<F, O> {
-    /// Passes everything on to `inner`, before the eyes of `observer`.
+    /// Passes every operation on to `inner`, observed by `observer`.
     #[must_use]
     pub const fn new(inner: Arc<F>, observer: O) -> Self {
         Self { inner, observer }
     }
 
-    /// Performs an operation; and whether its answer may promise anything.
+    /// Performs an operation; also returns whether its answer may carry lifetimes.
     fn observe<T>(
         &self,
         context: &Asked<'_, F>,
@@ -59,7 +59,7 @@ impl<F: Filesystem, O: Observer> Observed<F, O> {
         (result, promises)
     }
 
-    /// What is answered with an object.
+    /// Operations that are answered with an object.
     fn entry(
         &self,
         context: &Asked<'_, F>,
@@ -72,7 +72,7 @@ impl<F: Filesystem, O: Observer> Observed<F, O> {
         }
     }
 
-    /// What is answered with attributes.
+    /// Operations that are answered with attributes.
     fn stat(
         &self,
         context: &Asked<'_, F>,
@@ -89,7 +89,7 @@ impl<F: Filesystem, O: Observer> Observed<F, O> {
         }
     }
 
-    /// What is answered with something open.
+    /// Operations that are answered with something open.
     fn opened(
         &self,
         context: &Asked<'_, F>,
@@ -100,7 +100,7 @@ impl<F: Filesystem, O: Observer> Observed<F, O> {
             .0
     }
 
-    /// What is answered with something else, or with nothing but that it is done.
+    /// Operations with another answer, or none.
     fn done<T>(
         &self,
         context: &Asked<'_, F>,

@@ -1,25 +1,25 @@
-//! Who looks on while operations are performed.
+//! Observers of operations.
 
 use super::{Asker, Operation, Outcome};
 
-/// Who looks on. Called on the thread that performs the operation, which waits meanwhile.
+/// An observer of operations. Called on the thread that performs the operation, which waits meanwhile.
 pub trait Observer: Send + Sync + 'static {
-    /// What it knows of an operation that is under way.
+    /// What it knows of an operation in progress.
     type Seen;
 
     /// An operation begins.
     fn begins(&self, asker: &Asker, operation: &Operation<'_>) -> Self::Seen;
 
-    /// It has ended so. (The kernel may have the data of a READ already.)
+    /// It has ended with this outcome. (The kernel may have the data of a READ already.)
     fn ended(&self, asker: &Asker, operation: &Operation<'_>, outcome: &Outcome<'_>, seen: Self::Seen);
 
-    /// Whether what is answered may be promised to the kernel for no time, so that it asks again.
+    /// Whether answers must not carry lifetimes, so that the kernel asks again each time.
     fn withholds_promises(_: &Self::Seen) -> bool {
         false
     }
 }
 
-/// Both look on; the first sees an operation begin first and end last.
+/// Both observe; the first sees an operation begin first and end last.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     type Seen = (A::Seen, B::Seen);
 

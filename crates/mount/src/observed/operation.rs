@@ -1,4 +1,4 @@
-//! What an observer is told: an operation that begins, and what it came to.
+//! What an observer sees: an operation that begins, and its outcome.
 
 use curt_fuse::{
     Create, Entry, FuseFh, Listing, NewNode, NodeId, Open, Opened, Read, Release, SetAttributes, Stat, Write,
@@ -16,7 +16,7 @@ pub struct Asker {
     pub gid: u32,
 }
 
-/// An operation with what it is asked with. A name comes with its directory.
+/// An operation with its arguments. A name comes with its directory.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     missing_docs,
@@ -88,7 +88,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// What an operation that succeeded is answered.
+/// The answer of an operation that succeeded.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
     /// What a name leads to; without a node: nothing.
@@ -101,11 +101,11 @@ pub enum Answer<'a> {
     Opened(&'a Opened),
     /// A file that was made and opened.
     Created(&'a Entry, &'a Opened),
-    /// Bytes that the kernel took of a READ, or gave away in a WRITE.
+    /// Bytes that a READ returned, or a WRITE took.
     Bytes(usize),
     /// Names.
     Listed(&'a Listing<'a>),
-    /// Nothing but that it was done.
+    /// Nothing further.
     Done,
 }
 
@@ -123,7 +123,7 @@ impl Outcome<'_> {
         }
     }
 
-    /// 0, or the errno. A missing name is answered by an entry without a node, and is ENOENT to whoever asked.
+    /// 0, or the errno. A missing name is answered by an entry without a node, and is ENOENT to the program.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self.0 {

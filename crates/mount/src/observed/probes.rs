@@ -1,4 +1,4 @@
-//! The operations of programs as events: each is told of when it arrives and when it is answered.
+//! Emits events of programs' operations: one when each arrives, one when it is answered.
 //!
 //! Decides nothing and changes nothing. While nobody wants the events an operation costs two loads more.
 
@@ -11,7 +11,7 @@ use curt_trace::probe;
 
 use super::{Answer, Asker, Observer, Operation, Outcome};
 
-/// Tells of the operations on a client's mount.
+/// Emits the events of operations on a client's mount.
 pub struct Probes {
     client: Arc<Client>,
 }
@@ -23,7 +23,7 @@ impl fmt::Debug for Probes {
 }
 
 impl Probes {
-    /// Tells of the operations that are this client's.
+    /// Emits the events of this client's operations.
     #[must_use]
     pub fn new(client: &Arc<Client>) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Probes {
         }
     }
 
-    /// What all events about an object tell.
+    /// The fields that all events about an object have.
     fn subject(&self, node: NodeId) -> Subject {
         self.client.subject(InodeId(node.0))
     }
@@ -50,7 +50,7 @@ macro_rules! tell {
     };
 }
 
-/// An event about an object that begins, with what all of those tell.
+/// The event that an operation on an object begins, with the common fields.
 macro_rules! tell_begin {
     ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
         probe!(let subject = $subject; $event {
@@ -64,7 +64,7 @@ macro_rules! tell_begin {
     };
 }
 
-/// An event about an object that is done, with what all of those tell.
+/// The event that an operation on an object is done, with the common fields.
 macro_rules! tell_done {
     ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
         probe!(let subject = $subject; $event {
@@ -206,7 +206,7 @@ impl Observer for Probes {
     }
 }
 
-/// The number of what a name leads to; 0: nothing.
+/// The number of the object that a name leads to; 0: none.
 fn found(outcome: &Outcome<'_>) -> u64 {
     outcome.entry().map_or(0, |entry| entry.attributes.inode)
 }

@@ -1,4 +1,4 @@
-//! Mount options of the Linux client that ours is laid beside: those of nfs(5) alone.
+//! Mount options of the Linux client that ours is compared with: those of nfs(5) alone.
 
 use super::settings::Settings;
 use super::words::split;
@@ -7,7 +7,7 @@ use super::{OptionError, parse, table};
 /// The settings of a Linux mount with these options.
 ///
 /// # Errors
-/// What is no option, and what Linux does not have: Curt's own options.
+/// Unknown options, and those that Linux does not have: Curt's own.
 pub fn of_linux(options: &str) -> Result<Settings, OptionError> {
     for word in split(options) {
         if table::is_own(&word.name) {

@@ -1,7 +1,7 @@
 //! The options of a mount: those of nfs(5) and mount(8), with the same names, units and defaults, and Curt's own.
 //!
-//! [`table`] has a row for each option and says what becomes of it; nothing is ignored in silence but what mount(8)
-//! reads for itself. [`parse`] turns an option string into [`Settings`] and the remarks a user should see.
+//! `table.rs` has a row for each option and says how it is treated; none is ignored silently, except those that mount(8) reads
+//! itself. [`parse`] turns an option string into [`Settings`] and the remarks that a user should see.
 
 mod linux;
 mod remount;
@@ -59,14 +59,14 @@ pub enum OptionError {
 /// What a user is told of an option that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
-    /// Ignored because it asks for what already is; said at verbose level.
+    /// Ignored because it asks for what is the case anyway; reported at verbose level.
     Ignored {
         /// The option as written.
         option: String,
         /// Why it changes nothing.
         why: &'static str,
     },
-    /// Accepted, but something differs from what the option says elsewhere.
+    /// Accepted, but it differs from what the option means elsewhere.
     Warning {
         /// The option as written.
         option: String,
@@ -75,7 +75,7 @@ pub enum Remark {
     },
 }
 
-/// What an option string comes to.
+/// The result of parsing an option string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
     /// The values.

@@ -2,22 +2,22 @@
 
 use super::Settings;
 
-/// An option and what becomes of it.
+/// An option and how it is treated.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// Its name; `x-*` stands for every name that begins with `x-`.
     pub name: &'static str,
-    /// Where one name has several fates, the values that this row is about.
+    /// The values that this row is about, if a name is treated differently by value.
     pub values: &'static [&'static str],
-    /// Whether a value belongs to it.
+    /// Whether it takes a value.
     pub takes: Takes,
-    /// Of Curt's own options, how their value is written: a placeholder, or the words that there are with `|` between them.
+    /// For Curt's own options, how the value is written: a placeholder, or the possible words separated by `|`.
     pub written: &'static str,
-    /// What becomes of it.
+    /// How it is treated.
     pub verdict: Verdict,
 }
 
-/// Whether a value belongs to an option.
+/// Whether an option takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// `nocto`.
@@ -28,19 +28,19 @@ pub enum Takes {
     Either,
 }
 
-/// Sets what an option says, or tells what value it takes.
+/// Applies an option, or returns which value it takes.
 pub(super) type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// What becomes of an option.
+/// How an option is treated.
 #[derive(Debug, Clone, Copy)]
 pub enum Verdict {
     /// It is honoured.
     Honoured(Apply),
-    /// It asks for what already is; the text says why.
+    /// It asks for what is the case anyway; the text says why.
     Ignored(&'static str),
     /// It is refused; the text says what to do instead.
     Refused(&'static str),
-    /// It is meant for mount(8) or systemd, and passed over.
+    /// It is meant for mount(8) or systemd, and ignored.
     Passed,
 }
 

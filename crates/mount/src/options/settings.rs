@@ -1,4 +1,4 @@
-//! What the options of a mount come to: plain values, in the units of nfs(5).
+//! A mount's options as plain values, in the units of nfs(5).
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use curt_trace::events::RingLevel;
 
 use crate::control::metrics::Place;
 
-/// All that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
+/// Everything that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Where the server is and how its ports are found.
     pub server: ServerSettings,
-    /// How requests travel and how long they are waited for.
+    /// How requests are sent, and how long to wait for replies.
     pub transport: TransportSettings,
-    /// What is remembered, and for how long. Whose requests arrive (`users`) is settled when it is known who mounts.
+    /// What is cached, and for how long. Whose requests arrive (`users`) is settled when it is known who mounts.
     pub cache: CacheOptions,
     /// Bounds of what the mount may hold in memory.
     pub memory: MemorySettings,
-    /// How its figures are told.
+    /// How its figures are published.
     pub figures: FigureSettings,
     /// Which kinds of lock stay on this machine.
     pub local_locks: LocalLocks,
@@ -27,7 +27,7 @@ pub struct Settings {
     pub security: Security,
     /// Options of every file system.
     pub generic: GenericSettings,
-    /// Words that others look for in /run/mount/utab: `_netdev`, `x-*`. They mean nothing here.
+    /// Words that other programs look for in /run/mount/utab: `_netdev`, `x-*`. They mean nothing here.
     pub kept: Vec<String>,
 }
 
@@ -50,16 +50,16 @@ pub struct ServerSettings {
     pub mount_family: AddressFamily,
 }
 
-/// How requests travel.
+/// How requests are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportSettings {
     /// `hard`, `soft`, `softerr`.
     pub hardness: Hardness,
     /// `timeo=`: tenths of a second before a request counts as unanswered, 1 to 6000.
     pub timeo: u32,
-    /// `retrans=`: how often it is waited for again before the user is told, or a soft mount gives up.
+    /// `retrans=`: how many retries before the user is told, or a soft mount gives up.
     pub retrans: u32,
-    /// `softreval`: what is cached is served although expired while the server does not answer.
+    /// `softreval`: while the server does not answer, cached data are served although they have expired.
     pub softreval: bool,
     /// `nconnect=`: connections to the server, 1 to 16.
     pub nconnect: u8,
@@ -86,12 +86,12 @@ pub struct MemorySettings {
     pub listing_bytes: Option<u64>,
 }
 
-/// How the mount's figures are told beside its control socket.
+/// How the mount's figures are published beside its control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FigureSettings {
     /// `mountstats=`: how often the mountstats file is written; zero: there is none.
     pub mountstats: Duration,
-    /// `metrics=`: where Prometheus may ask.
+    /// `metrics=`: where Prometheus can scrape.
     pub metrics: Option<Place>,
     /// `ring=`: which events are kept in a file that a crash leaves behind.
     pub ring: RingLevel,
@@ -149,7 +149,7 @@ pub struct GenericSettings {
     pub allow: Allow,
     /// `remount`: the mount is there already and its options change.
     pub remount: bool,
-    /// `-s`, `sloppy`: unknown options are warned of and passed over.
+    /// `-s`, `sloppy`: unknown options are ignored with a warning.
     pub sloppy: bool,
 }
 

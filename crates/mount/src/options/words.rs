@@ -1,7 +1,7 @@
 //! The words of an option string: `a,b=1,c=x\,y`.
 //!
-//! Owns the separators and nothing of what the words mean. A comma inside a value is written `\,`, a backslash `\\`, as
-//! mount(8) hands such values on; quotes as mount(8) uses them for `context="a,b"` keep commas too.
+//! Owns the separators, and knows nothing of the words' meaning. A comma inside a value is written `\,`, a backslash `\\`, as
+//! mount(8) passes such values on; quotes as mount(8) uses them for `context="a,b"` keep commas too.
 
 /// One option as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]

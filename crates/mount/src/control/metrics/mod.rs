@@ -1,8 +1,8 @@
 //! Figures for Prometheus: a small HTTP server on a unix socket or a port of this machine.
 //!
-//! [`Place`] is where, [`Metrics`] listens there, `http` knows the requests, `peers` those who make them, and `figures` what a
-//! mount tells. One thread serves all peers. Invariants: who is slow holds a place among [`PEERS_MAX`] for seconds at
-//! most, and the memory of one answer; nobody can make it wait for him; nothing that is asked changes anything.
+//! [`Place`] is the address, [`Metrics`] listens there, `http` parses requests, `peers` holds the connections, and `figures` writes
+//! a mount's figures. One thread serves all peers. Invariants: a slow peer holds one of [`PEERS_MAX`] places for seconds at
+//! most, and the memory of one answer; no peer can make the thread wait; no request changes anything.
 
 mod figures;
 mod http;

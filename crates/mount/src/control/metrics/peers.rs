@@ -1,4 +1,4 @@
-//! The listening socket and those who are connected to it: one thread, which never waits for one of them alone.
+//! The listening socket and its connections: one thread, which never waits for one of them alone.
 
 use std::io;
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ const ASK: Duration = Duration::from_secs(5);
 const TAKE: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// How long nobody new is looked for when the system has no descriptor for him.
+/// How long no connection is accepted when the system has no descriptor for it.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A socket that is listened on and not served yet.
@@ -145,7 +145,7 @@ impl Drop for Serving {
     }
 }
 
-/// A peer, and what it is waited for.
+/// A peer, and what the thread waits for.
 struct Peer {
     socket: OwnedFd,
     heard: Vec<u8>,
@@ -199,7 +199,7 @@ fn serve(listener: BorrowedFd<'_>, stopped: BorrowedFd<'_>, text: &dyn Fn() -> S
     }
 }
 
-/// Which of these have something: whoever stops us, the listener, each peer.
+/// Which descriptors are ready: the stop signal, the listener, each peer.
 fn wait(
     listener: BorrowedFd<'_>,
     stopped: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! Curt's own options, and the names of BSD for what nfs(5) of Linux has no name for.
+//! Curt's own options, and BSD's names where nfs(5) of Linux has none.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The options of every file system (mount(8)) and what FUSE's own helpers hand on.
+//! The options of every file system (mount(8)), and those that FUSE's own helpers pass on.
 
 use super::super::row::Row;
 use super::super::settings::{Allow, Atime};

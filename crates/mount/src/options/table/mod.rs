@@ -1,4 +1,4 @@
-//! Every option that a mount knows, a row each; docs/options.md shows the same rows to users, held together by a test.
+//! Every option that a mount knows, one row each; docs/options.md shows the same rows to users, and a test keeps the two equal.
 
 mod curt;
 mod generic;
@@ -10,7 +10,7 @@ use super::words::Word;
 /// The rows, in the order of the documentation.
 pub const TABLE: &[&[Row]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, curt::ROWS, generic::ROWS];
 
-/// The row that decides what becomes of a word. Rows about certain values come before a row for the rest.
+/// The row that decides how a word is treated. Rows for certain values come before the row for the others.
 pub(super) fn find(word: &Word) -> Option<&'static Row> {
     let rows = TABLE.iter().flat_map(|group| group.iter());
     rows.clone()

@@ -22,7 +22,7 @@ const OF_4: &str = "an option of NFSv4, which is not supported by this version; 
 
 const VERSIONS_4: &[&str] = &["4", "4.*"];
 
-/// Versions, transports, ports and what becomes of unanswered requests.
+/// Versions, transports, ports and the treatment of unanswered requests.
 pub(super) const PROTOCOL: &[Row] = &[
     valued_as("nfsvers", &["3"], |_, _| Ok(())),
     refused_as("nfsvers", VERSIONS_4, NOT_4),
@@ -110,7 +110,7 @@ pub(super) const PROTOCOL: &[Row] = &[
     }),
 ];
 
-/// What is remembered, and for how long.
+/// What is cached, and for how long.
 pub(super) const CACHING: &[Row] = &[
     flag("ac", |s, _| set(&mut s.cache.attribute_cache, true)),
     flag("noac", |s, _| set(&mut s.cache.attribute_cache, false)),
