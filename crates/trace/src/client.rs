@@ -9,7 +9,7 @@ use crate::procedures::{ProcedureCalls, Procedures};
 use crate::watch::Watchers;
 
 counter_table! {
-    /// One row for each decision of the client that is worth reporting to a user.
+    /// A decision of the client that is worth reporting to a user.
     ClientCounter {
         OpenTotal "open_total" Events "A file or directory was opened.";
         OpenCtoGetattr "open_cto_getattr" Events "Close-to-open asked for attributes at an open.";
@@ -138,7 +138,7 @@ pub struct ClientSnapshot {
 }
 
 impl ClientSnapshot {
-    /// What happened between `earlier` and this.
+    /// The counts between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

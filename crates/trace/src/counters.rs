@@ -9,10 +9,10 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::shard::Sharded;
 
-/// What one count is a count of.
+/// The unit of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
-    /// Something that happened.
+    /// An event.
     Events,
     /// A remote procedure call.
     Requests,
@@ -87,7 +87,7 @@ macro_rules! counter_table {
 
 pub(crate) use counter_table;
 
-/// The numbers of one table. Counting is one relaxed addition in this thread's part of them and never blocks.
+/// The values of one table. Counting is one relaxed addition to this thread's shard and never blocks.
 pub struct Counters<C: Counter> {
     values: Sharded,
     rows: PhantomData<C>,
@@ -235,7 +235,7 @@ impl<C: Counter> Serialize for Snapshot<C> {
     }
 }
 
-/// A number, or something else that is passed over.
+/// A number, or anything else, which is ignored.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -252,8 +252,8 @@ impl Value {
     }
 }
 
-/// Names that this version does not know are passed over and missing ones are 0, so that a newer `curt stat` reads an
-/// older mount and the other way round.
+/// Names that this version does not know are ignored and missing ones are 0, so that a newer `curt stat` can read an older
+/// mount and the other way round.
 impl<'de, C: Counter> Deserialize<'de> for Snapshot<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // What is no number is not ours: rows may stand in an object with other fields.

@@ -1,4 +1,4 @@
-//! Who asks most, among more than can be counted: a bounded table of counts that keeps the heavy ones.
+//! The heaviest keys among more than can be counted: a bounded table of counts.
 //!
 //! The space-saving sketch (Metwally, Agrawal, El Abbadi 2005): a key that is not in a full table takes the place of the
 //! lightest one and its count with it. So a count is never too small, and too large by at most its
@@ -10,14 +10,14 @@ use std::hash::Hash;
 /// How often a key was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// So often at most.
+    /// The largest possible count.
     pub count: u64,
-    /// So much of it may be others'.
+    /// How much of it may belong to other keys.
     pub error: u64,
 }
 
 impl Count {
-    /// So often at least.
+    /// The smallest possible count.
     #[must_use]
     pub const fn certain(self) -> u64 {
         self.count - self.error

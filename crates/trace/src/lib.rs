@@ -1,15 +1,15 @@
 //! Counters and events: one table of names, units and meanings.
 //!
-//! What a program did is told by counters that are incremented where a decision is made, never derived afterwards. Each
-//! counter has one row in one table ([`client::ClientCounter`], [`operations::OperationFigure`], [`transport::TransportFigure`],
-//! [`server::ServerCounter`]): its name, its unit and what one count means. A [`Counters`] holds the numbers, [`Counters::snapshot`] copies them, two snapshots
-//! [subtract](Snapshot::since), and a snapshot serialises as a map from name to number, so that a table printed in one
-//! run can be laid beside another's.
+//! Counters are incremented where a decision is made, never derived afterwards. Each has one row in one table
+//! ([`client::ClientCounter`], [`operations::OperationFigure`], [`transport::TransportFigure`], [`server::ServerCounter`]): its
+//! name, its unit and what one count means. A [`Counters`] holds the values, [`Counters::snapshot`] copies them, two snapshots
+//! can be [subtracted](Snapshot::since), and a snapshot serialises as a map from name to number, so that the tables of two runs
+//! can be compared.
 //!
-//! Why each request was sent, and what spared one, is said in the words of [`causes`]; [`scope`] tells on whose behalf and why a
-//! thread works, [`watch`] lets somebody hear of each request, [`under_way`] wait for the last.
+//! [`causes`] has the reasons why a request is sent or saved; [`scope`] holds on whose behalf and why a thread works; [`watch`]
+//! notifies observers of each request; [`under_way`] waits for the last.
 //!
-//! What happens, as it happens, is told by [`events`].
+//! [`events`] are the tracepoints.
 //!
 //! This crate knows no protocol, and no clock outside of [`stages`] and [`events`]; it must stay usable from every other one.
 

@@ -1,8 +1,8 @@
 //! The text of the kernel's `/proc/self/mountstats` for one NFS mount: statvers 1.1, RPC iostats 1.1.
 //!
-//! Owns the layout alone; what the numbers are is for whoever fills [`Mountstats`] in. The lines, their order and the number of
-//! fields in each are those of Linux 6 (fs/nfs/super.c, net/sunrpc/stats.c): mountstats(8), nfsiostat(8)'s parser and that
-//! of Prometheus' node_exporter read it.
+//! Owns the layout alone; the caller fills the numbers into [`Mountstats`]. The lines, their order and the number of fields in
+//! each are those of Linux 6 (fs/nfs/super.c, net/sunrpc/stats.c), as mountstats(8), nfsiostat(8) and Prometheus' node_exporter
+//! parse them.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ const MILLISECOND: u64 = 1_000_000;
 /// Nanoseconds of a second, the unit of the connect time.
 const SECOND: u64 = 1_000_000_000;
 
-/// What is told of one mount.
+/// The figures of one mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mountstats {
     /// `server:/path`.
@@ -77,7 +77,7 @@ pub struct Mountstats {
     pub events: [u64; EVENTS.len()],
     /// See [`BYTES`].
     pub bytes: [u64; BYTES.len()],
-    /// What passed over the connections, all of them on one line.
+    /// The traffic of all connections, on one line.
     pub transport: TransportReport,
     /// Each procedure's figures.
     pub operations: OperationSnapshot,

@@ -1,8 +1,8 @@
-//! What a client's requests cost, per procedure: the figures of the kernel's mountstats, and how long replies took.
+//! Statistics of a client's requests per procedure: the figures of the kernel's mountstats, and round-trip times.
 //!
-//! Sums since the beginning, as the Linux client keeps them (per-op statistics, RPC iostats 1.1), in finer units. Each request is
-//! counted when it has ended, in this thread's part of the table: adding costs no lock and no line that other
-//! processors write.
+//! Sums since the mount, as the Linux client keeps them (per-op statistics, RPC iostats 1.1), in finer units. Each request is
+//! counted when it has ended, in this thread's shard of the table: that takes no lock, and no cache line that other processors
+//! write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ counter_table! {
     }
 }
 
-/// The upper bounds of the classes into which round trips are sorted, in nanoseconds; there is one class more, without a bound.
+/// The upper bounds of the histogram of round-trip times, in nanoseconds; there is one more bucket without a bound.
 pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
     50_000,
     100_000,
@@ -50,15 +50,15 @@ pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
     10_000_000_000,
 ];
 
-/// Figures and classes of one procedure.
+/// The figures and the histogram of one procedure.
 const PER_PROCEDURE: usize = OperationFigure::ALL.len() + ROUND_TRIP_BOUNDS.len() + 1;
 
 /// One request that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedRequest {
-    /// How often it was handed to a socket.
+    /// How many times it was sent.
     pub transmissions: u64,
-    /// It was given up for want of an answer.
+    /// It timed out.
     pub timed_out: bool,
     /// See [`OperationFigure::BytesSent`].
     pub bytes_sent: u64,
@@ -70,7 +70,7 @@ pub struct EndedRequest {
     pub execution: Duration,
     /// The server refused it, or gave no answer.
     pub failed: bool,
-    /// The server had no time for it.
+    /// The server answered that it is busy (`NFS3ERR_JUKEBOX`).
     pub delayed: bool,
 }
 
@@ -88,7 +88,7 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// Takes in a request of procedure `number` that has ended; a number that no procedure has is dropped.
+    /// Adds a request of procedure `number` that has ended; ignores a number that no procedure has.
     pub fn ended(&self, number: u32, request: &EndedRequest) {
         let procedure = usize::try_from(number).ok();
         let Some(procedure) = procedure.filter(|procedure| *procedure < PROCEDURES.len()) else {
@@ -172,7 +172,7 @@ pub struct ProcedureFigures {
     /// The sums.
     #[serde(flatten)]
     pub figures: Snapshot<OperationFigure>,
-    /// How many round trips fell into each class of [`ROUND_TRIP_BOUNDS`], and into the last one, which has no bound.
+    /// How many round trips are in each bucket of [`ROUND_TRIP_BOUNDS`], and in the last one, which has no bound.
     pub round_trips: Vec<u64>,
 }
 
@@ -183,7 +183,7 @@ impl ProcedureFigures {
         self.figures.value(figure)
     }
 
-    /// Times that requests were sent again.
+    /// Retransmissions.
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
         let sent = self.value(OperationFigure::Transmissions);
@@ -226,7 +226,7 @@ impl OperationSnapshot {
         self.0.values().map(|procedure| procedure.value(figure)).sum()
     }
 
-    /// How often each procedure was asked for.
+    /// How often each procedure was called.
     #[must_use]
     pub fn calls(&self) -> ProcedureCalls {
         self.iter()
@@ -234,7 +234,7 @@ impl OperationSnapshot {
             .collect()
     }
 
-    /// What happened between `earlier` and this.
+    /// The figures between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let differences = self.0.iter().map(|(name, now)| {

@@ -1,30 +1,30 @@
-//! Prometheus' text format, version 0.0.4: families of numbers with what they mean.
+//! Prometheus' text format, version 0.0.4: families of numbers with their descriptions.
 //!
-//! Owns names, escaping and the order of lines. What is written by it parses: names are checked, label values and texts are
-//! escaped, a family's samples stand together behind its HELP and TYPE, and each family is begun once.
+//! Owns names, escaping and the order of lines. Its output is always valid: names are checked, label values and texts are
+//! escaped, a family's samples follow its HELP and TYPE, and each family occurs once.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 
 use crate::counters::{Counter, Snapshot, Unit};
 
-/// What is said of the format where it is served.
+/// The Content-Type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Nanoseconds of a second: times are told in seconds.
+/// Nanoseconds of a second: times are written in seconds.
 const NANOSECONDS: f64 = 1e9;
 
 /// A label: its name and its value.
 pub type Label<'a> = (&'a str, &'a str);
 
-/// What a family's numbers are.
+/// The kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A sum that only grows; its name ends with `_total`.
     Counter,
-    /// What is at a moment.
+    /// A value at one moment.
     Gauge,
-    /// Counts in classes, with their sum.
+    /// Counts in buckets, with their sum.
     Histogram,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Text in the making.
+/// A text that is being written.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
@@ -54,7 +54,7 @@ pub struct Family<'a> {
 }
 
 impl Exposition {
-    /// Begins a family. All its samples are to be written to what is returned.
+    /// Begins a family. All its samples are to be written to the returned value.
     ///
     /// # Panics
     /// The name is none, does not fit the kind, or was used before: names are constants of ours.
@@ -112,8 +112,8 @@ impl Family<'_> {
         self.line("", labels, None, value);
     }
 
-    /// One histogram: how many fell into each class, the last of which has no bound, and their sum. Bounds and sum are in nanoseconds and
-    /// told in seconds.
+    /// One histogram: the counts of its buckets, the last of which has no bound, and their sum. Bounds and sum are given in
+    /// nanoseconds and written in seconds.
     ///
     /// # Panics
     /// The family is no histogram.

@@ -1,9 +1,9 @@
-//! On whose behalf this thread works, and why it asks: what a request is attributed to.
+//! On whose behalf this thread works, and why it sends a request: what the request is attributed to.
 //!
-//! Owns one value per thread. Whoever takes an operation from a program enters it ([`operation`]); whoever sends a request
-//! whose procedure alone does not tell why, says why ([`because`]); work that is handed to another thread takes the value
-//! along ([`carried`]). It only labels: nothing that is decided depends on it. Whoever labels can wait until nothing of it is under
-//! way any more ([`crate::under_way`]).
+//! Owns one value per thread. Code that receives a program's operation enters it ([`operation`]); code that sends a request whose
+//! procedure alone does not show the reason gives it ([`because`]); work that is passed to another thread takes the value along
+//! ([`carried`]). These are only labels: no decision depends on them. One can wait until nothing with a given label is in progress
+//! any more ([`crate::under_way`]).
 
 use std::cell::Cell;
 
@@ -13,15 +13,15 @@ use crate::under_way::{Mark, Work};
 /// Who, about what, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// The thread of the program, by the number that the kernel gives; 0: nobody's.
+    /// The program's thread, by the kernel's number; 0: none.
     pub process: u32,
     /// The client's number of the inode that the operation is about (of a name: its directory's); 0: none.
     pub object: u64,
-    /// What a watcher of its own has for the operation's path; 0: none.
+    /// A watcher's own number for the operation's path; 0: none.
     pub path: u32,
     /// Why a request is sent; `None`: its procedure tells.
     pub cause: Option<Cause>,
-    /// Whose end is waited for.
+    /// The mark of work whose end can be awaited.
     pub mark: Mark,
 }
 
@@ -29,13 +29,13 @@ thread_local! {
     static CURRENT: Cell<Scope> = const { Cell::new(Scope { process: 0, object: 0, path: 0, cause: None, mark: Mark::NONE }) };
 }
 
-/// Puts back what was in force before, when dropped.
+/// Restores the previous scope when dropped.
 #[derive(Debug)]
 #[must_use = "it holds until it is dropped"]
 pub struct Entered {
     before: Scope,
     _work: Work,
-    /// What one thread entered, another cannot leave.
+    /// Not `Send`: what one thread entered, another cannot leave.
     not_send: std::marker::PhantomData<*const ()>,
 }
 
@@ -51,13 +51,13 @@ pub fn current() -> Scope {
     CURRENT.get()
 }
 
-/// Why a request of this procedure is sent that this thread sends now.
+/// The cause of a request of this procedure that this thread sends now.
 #[must_use]
 pub fn cause(procedure: u32) -> Cause {
     current().cause.unwrap_or_else(|| Cause::of_procedure(procedure))
 }
 
-/// From now on this thread works so.
+/// From now on this is the thread's scope.
 pub fn enter(scope: Scope) -> Entered {
     Entered {
         before: CURRENT.replace(scope),
@@ -75,7 +75,7 @@ pub fn operation(process: u32, object: u64) -> Entered {
     })
 }
 
-/// What is sent from now on is sent for this reason.
+/// Requests from now on have this cause.
 pub fn because(cause: Cause) -> Entered {
     enter(Scope {
         cause: Some(cause),
@@ -83,7 +83,7 @@ pub fn because(cause: Cause) -> Entered {
     })
 }
 
-/// What is sent from now on is sent for this reason, unless another was said already.
+/// Requests from now on have this cause, unless they have another already.
 pub fn by_default(cause: Cause) -> Entered {
     let now = current();
     enter(Scope {
@@ -92,14 +92,15 @@ pub fn by_default(cause: Cause) -> Entered {
     })
 }
 
-/// What is sent from now on is about `object`.
+/// Requests from now on are about `object`.
 pub fn about(object: u64) -> Entered {
     let now = current();
     let path = if now.object == object { now.path } else { 0 };
     enter(Scope { object, path, ..now })
 }
 
-/// A task that works for whom its maker worked, wherever it runs. Why it asks it says itself. It is under way from now on.
+/// A task that works on behalf of its creator's scope, on whatever thread it runs; it gives its causes itself. It is in
+/// progress from now on.
 #[must_use]
 pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let scope = Scope {
@@ -117,7 +118,7 @@ pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + S
     })
 }
 
-/// The same for a task that is done after a time. Nobody waits for its end.
+/// The same for a task that runs after a delay. Nobody waits for its end.
 #[must_use]
 pub fn carried_later(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let _unmarked = enter(Scope {

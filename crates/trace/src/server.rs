@@ -9,7 +9,7 @@ use crate::procedures::{ProcedureCalls, Procedures};
 use crate::stages::StageTimes;
 
 counter_table! {
-    /// One row for each thing a server does that is worth telling its operator.
+    /// Something that a server does and its operator should know of.
     ServerCounter {
         Requests "requests" Requests "A call was received.";
         RequestsMount "requests_mount" Requests "A call of the MOUNT protocol was received.";
@@ -84,7 +84,7 @@ pub struct ServerSnapshot {
 }
 
 impl ServerSnapshot {
-    /// What happened between `earlier` and this.
+    /// The counts between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

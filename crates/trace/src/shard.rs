@@ -1,8 +1,8 @@
-//! Which part of a table of numbers a thread counts in.
+//! Sharded counters: in which part of a table of numbers a thread counts.
 //!
 //! A number that many threads add to is kept in as many parts as there are shards, far enough apart that no two share a cache
-//! line; whoever reads adds the parts up. A thread counts in one part for all its life, so that counting is an
-//! addition to memory that mostly this thread's processor writes.
+//! line; readers add the parts up. A thread counts in one shard all its life, so that counting is an addition to memory that
+//! mostly this thread's processor writes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

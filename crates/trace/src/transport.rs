@@ -1,4 +1,4 @@
-//! What passed over a client's connections: the figures of the kernel's `xprt:` line.
+//! The traffic of a client's connections: the figures of the kernel's `xprt:` line.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ counter_table! {
     }
 }
 
-/// What is known of a transport at one moment.
+/// A transport's figures at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransportReport {
@@ -31,7 +31,7 @@ pub struct TransportReport {
     pub port: u16,
     /// Seconds since the last request or reply.
     pub idle_seconds: u64,
-    /// The most requests that were under way at once on one connection.
+    /// The most requests that were in progress at once on one connection.
     pub most_at_once: u64,
     /// How many connections there are.
     pub connections: u64,
@@ -44,7 +44,7 @@ impl TransportReport {
         self.figures.value(figure)
     }
 
-    /// The sums of what happened between `earlier` and this; what is no sum is as it is now.
+    /// The sums between `earlier` and this; other values are the present ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -1,22 +1,22 @@
-//! How much of some work is under way, on whatever threads: so that somebody can wait until nothing of it is.
+//! Counts work in progress on all threads, so that one can wait until none is left.
 //!
-//! Work is marked ([`Mark`]); the mark goes along with it ([`crate::scope`]). Owns a count for each mark. Unmarked work costs nothing.
+//! Work carries a mark ([`Mark`], [`crate::scope`]). Owns a count for each mark. Unmarked work costs nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Marks that are told apart; more at a time share counts, so that who waits may wait for another's work, too.
+/// Marks with counts of their own; if there are more at a time they share counts, and a wait may include another's work.
 const MARKS: usize = 64;
 
-/// What work belongs to.
+/// A label of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(u32);
 
-/// What is under way with a mark.
+/// The work with one mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// Now.
+    /// In progress now.
     pub now: u64,
-    /// All that has begun so far.
+    /// Begun so far.
     pub begun: u64,
 }
 
@@ -44,7 +44,7 @@ impl Mark {
         Self(NEXT.fetch_add(1, Ordering::Relaxed).max(1))
     }
 
-    /// What is under way with it.
+    /// The work in progress with it.
     #[must_use]
     pub fn under_way(self) -> UnderWay {
         self.count().map_or(UnderWay { now: 0, begun: 0 }, |count| {
@@ -62,7 +62,7 @@ impl Mark {
     }
 }
 
-/// Work that is under way until it is dropped.
+/// Work that is in progress until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Work(Mark);
 

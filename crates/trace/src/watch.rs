@@ -1,6 +1,6 @@
-//! Hearing of every request as it is sent, and of every one that is spared, while somebody wants to.
+//! Observers of a client's requests: those that are sent, and those that are saved.
 //!
-//! Owns the list of who wants to. While nobody does, it costs one relaxed load.
+//! Owns the list of watchers. While there are none, it costs one relaxed load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::client::ClientCounter;
 use crate::scope::{self, Scope};
 
-/// Who wants to hear. Called on the threads that ask, with no lock of the client's held but perhaps an inode's: it must not
-/// call the client.
+/// An observer of requests. Called on the threads that send them, with no lock of the client's held except perhaps an inode's: it
+/// must not call the client.
 pub trait Watcher: Send + Sync {
-    /// A request of this procedure was answered, or given up.
+    /// A request of this procedure was answered, or timed out.
     fn sent(&self, procedure: u32, scope: &Scope);
 
-    /// Something was decided.
+    /// A decision was counted.
     fn counted(&self, counter: ClientCounter, scope: &Scope);
 }
 
-/// Who wants to hear now.
+/// The present watchers.
 #[derive(Default)]
 pub struct Watchers {
     any: AtomicBool,
@@ -31,7 +31,7 @@ pub struct Watchers {
 pub const WATCHERS_MAX: usize = 8;
 
 impl Watchers {
-    /// From now on `watcher` hears; false: too many do.
+    /// Adds `watcher`; `false` if there are too many.
     pub fn add(&self, watcher: Arc<dyn Watcher>) -> bool {
         let Ok(mut all) = self.all.write() else {
             return false;
@@ -45,7 +45,7 @@ impl Watchers {
         true
     }
 
-    /// From now on `watcher` does not hear any more.
+    /// Removes `watcher`.
     pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
         if let Ok(mut all) = self.all.write() {
             all.retain(|other| !Arc::ptr_eq(other, watcher));
@@ -53,12 +53,12 @@ impl Watchers {
         }
     }
 
-    /// Tells that a request was sent.
+    /// Notifies the watchers of a request.
     pub fn sent(&self, procedure: u32) {
         self.tell(|watcher, scope| watcher.sent(procedure, scope));
     }
 
-    /// Tells that something was decided.
+    /// Notifies the watchers of a decision.
     pub fn counted(&self, counter: ClientCounter) {
         self.tell(|watcher, scope| watcher.counted(counter, scope));
     }

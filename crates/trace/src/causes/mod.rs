@@ -1,4 +1,4 @@
-//! Why a request is sent, and what saves one: the words in which a command's requests are explained.
+//! Why a request is sent, and what saves one: the terms in which a command's requests are explained.
 //!
 //! Every request has exactly one [`Cause`]: the one that its sender named ([`crate::scope::because`]), otherwise the one that
 //! follows from its procedure ([`Cause::of_procedure`]). Every request that was saved has the [`Rule`] that saved it; each is
@@ -84,7 +84,7 @@ word_table! {
 }
 
 word_table! {
-    /// What saved a request.
+    /// Why a request was not sent.
     Rule {
         AttributeCache "attribute cache" "Cached attributes were still fresh.";
         Sloppycto "sloppycto" "An open for reading accepted attributes a few seconds old.";

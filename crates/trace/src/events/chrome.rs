@@ -1,8 +1,8 @@
-//! Events as a trace of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+//! Events in Chrome's trace format, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 //!
-//! What a thread enters and leaves is a slice of that thread (`B` and `E`), what begins and may end elsewhere an asynchronous one
-//! (`b` and `e`), everything else an instant (`i`). Always balanced: an end whose beginning was before the recording is shown
-//! as an instant, and what is open at the end is closed there.
+//! What a thread enters and leaves is a slice of that thread (`B` and `E`); what may end on another thread is an asynchronous
+//! slice (`b` and `e`); everything else is an instant (`i`). Slices are always balanced: an end that began before the recording
+//! is shown as an instant, and what is open at the end of the recording is closed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::recording::{Datum, Head, Record, Shape};
 use super::report::{Report, fields};
 
-/// How many slices may be open at the same time on a thread, and how many asynchronous ones in all. What is beyond is shown as
+/// How many slices may be open at the same time on a thread, and how many asynchronous ones in all. Further ones are shown as
 /// instants.
 const OPEN_MAX: usize = 10_000;
 
@@ -159,7 +159,7 @@ impl<W: Write> Chrome<W> {
     }
 }
 
-/// The name of what begins or ends: the event's without what tells the one from the other, and the procedure.
+/// The name of a slice: the event's name without the part that says beginning or end, and the procedure.
 fn slice_name(record: &Record, shape: &Shape) -> String {
     let endings = ["_enter", "_exit", "_call", "_reply", "_done"];
     let name = endings.iter().find_map(|ending| shape.name.strip_suffix(ending));

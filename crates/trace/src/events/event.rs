@@ -1,41 +1,41 @@
-//! The events as types, made of the table.
+//! The events as types, generated from the table.
 
 use super::fields::{Field, Value, of, word};
 use super::table::with_events;
 use super::{sinks, sys};
 
-/// Whether name and fields of an event stay as they are.
+/// Whether an event's name and fields can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stability {
-    /// They stay; fields may be added behind the others.
+    /// They stay; fields may be added at the end.
     Stable,
-    /// They may change with any version.
+    /// They may change in any version.
     Draft,
 }
 
-/// How often an event happens, at most.
+/// How often an event can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Frequency {
-    /// Once in a while: trouble, beginnings and ends.
+    /// Rarely: trouble, beginnings and ends.
     Rare,
-    /// Some times for each message on the wire.
+    /// Once or a few times for each message on the wire.
     Request,
     /// For each operation of a program, or each call that a server executes.
     Operation,
 }
 
-/// What an event is in time.
+/// An event's relation to others in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Span {
     /// A moment.
     Instant,
-    /// Something begins on this thread, which ends on it before what began earlier.
+    /// A span begins on this thread, which ends on the same thread; spans are nested.
     Enter,
-    /// What this thread entered last ends.
+    /// The span that this thread entered last ends.
     Exit,
-    /// Something begins that may end on another thread; its first field tells what.
+    /// A span begins that may end on another thread; its first field identifies it.
     Begin,
-    /// What has the same first field ends.
+    /// The span with the same first field ends.
     End,
 }
 
@@ -48,7 +48,7 @@ pub struct Description {
     pub stability: Stability,
     /// How often it happens.
     pub frequency: Frequency,
-    /// What it is in time.
+    /// Its relation to others in time.
     pub span: Span,
     /// Its fields, in the order in which a probe gives them as arguments.
     pub fields: &'static [Field],
@@ -96,7 +96,7 @@ macro_rules! define {
                 }
 
                 impl $event<'_> {
-                    /// Tells whoever wants to know.
+                    /// Emits it.
                     #[cold]
                     #[inline(never)]
                     pub fn emit(&self) {
@@ -115,7 +115,7 @@ impl Event {
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Whether anybody wants to know of it: one relaxed load.
+    /// Whether anybody wants it: one relaxed load.
     #[inline]
     #[must_use]
     pub fn is_wanted(self) -> bool {

@@ -1,13 +1,13 @@
-//! What a field of an event is: one word, one type, one meaning, in whichever event it stands.
+//! The fields of events: each has one name, one type and one meaning, in whichever event it occurs.
 
 use std::marker::PhantomData;
 
-/// How a field is written in a record and shown to people.
+/// How a field is stored in a record and shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A number, shown in decimal.
     Number,
-    /// A number of which the digits tell nothing, shown in hexadecimal.
+    /// An identifier or a set of bits, shown in hexadecimal.
     Hex,
     /// Permission bits, shown in octal.
     Octal,
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// What stands in a field.
+/// A field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A number.
@@ -67,7 +67,7 @@ pub enum Value<'a> {
     Text(&'a [u8]),
 }
 
-/// A field's word, kind and meaning.
+/// A field's name, kind and meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     /// Its name, never changed once published.
@@ -156,7 +156,7 @@ impl<'a> From<&'a String> for Text<'a> {
     }
 }
 
-/// Declares the words: name, what it is shown as if that is no name in Rust, holder, kind and meaning of each.
+/// Declares the fields: name, the name that is shown if Rust does not allow it, holder, kind and meaning of each.
 macro_rules! fields {
     (@name $name:ident) => { stringify!($name) };
     (@name $name:ident $shown:literal) => { $shown };
@@ -168,7 +168,7 @@ macro_rules! fields {
             $(pub type $name<'a> = super::$holder<'a>;)*
         }
 
-        /// The words themselves.
+        /// Each field's kind and meaning.
         #[allow(non_upper_case_globals, reason = "a field and its description are one word")]
         pub(super) mod word {
             use super::{Field, Kind};
@@ -179,7 +179,7 @@ macro_rules! fields {
             };)*
         }
 
-        /// Every word, in the order of the table.
+        /// Every field, in the order of the table.
         pub const WORDS: &[Field] = &[$(word::$name),*];
     };
 }

@@ -1,7 +1,7 @@
-//! Buffers of records: some lanes of words each, of which a thread takes one that is free.
+//! Buffers of records. A buffer is divided into lanes; a thread writes to a lane that is free.
 //!
-//! Nobody ever waits here: a lane that another thread writes to is passed over, and where no lane has room the event is lost,
-//! and counted. All memory is atomic words, so that a buffer can lie in a file that outlives the process. Lock order: none.
+//! No thread ever waits here: a lane that another thread is writing to is skipped, and if no lane has room the event is lost and
+//! counted. All memory consists of atomic words, so that a buffer can lie in a file that outlives the process. Lock order: none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,24 +10,24 @@ use super::record::{self, Header, RECORD_WORDS_MAX};
 
 /// Lanes of a buffer.
 pub(super) const LANES: usize = 8;
-/// Words of a lane that say what is in it, in two cache lines.
+/// Words of a lane's header, in two cache lines.
 pub(super) const CONTROL_WORDS: usize = 16;
 
 /// 1 while a thread writes.
 const LOCK: usize = 0;
-/// Words written, ever.
+/// Words written since the beginning.
 pub(super) const HEAD: usize = 1;
-/// Records that were not written (of a [`Policy::Keep`] buffer) or written over.
+/// Records that were not written (in a [`Policy::Keep`] buffer) or were overwritten.
 pub(super) const LOST: usize = 2;
-/// Words taken out or written over, ever.
+/// Words taken out or overwritten since the beginning.
 pub(super) const TAIL: usize = 8;
 
-/// What becomes of a record for which there is no room.
+/// What happens to a record for which there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// It is lost: somebody reads what is older.
+    /// It is lost: older records are kept for the reader.
     Keep,
-    /// It takes the place of the oldest.
+    /// It overwrites the oldest.
     Overwrite,
 }
 
@@ -37,7 +37,7 @@ enum Refusal {
     Full,
 }
 
-/// Lanes in memory of whoever made them.
+/// A buffer in the memory `M`.
 #[derive(Debug)]
 pub(super) struct Buffer<M> {
     memory: M,
@@ -51,7 +51,7 @@ pub(super) const fn words_needed(lane_words: usize) -> usize {
 }
 
 impl<M: AsRef<[AtomicU64]>> Buffer<M> {
-    /// A buffer in this memory, which is all zero or a buffer's already.
+    /// A buffer in this memory, which is all zero or contains a buffer already.
     pub(super) fn new(memory: M, lane_words: usize, policy: Policy) -> Self {
         assert!(lane_words.is_power_of_two() && lane_words > 2 * RECORD_WORDS_MAX);
         assert_eq!(memory.as_ref().len(), words_needed(lane_words));
@@ -69,7 +69,7 @@ impl<M: AsRef<[AtomicU64]>> Buffer<M> {
         Lane { control, words }
     }
 
-    /// Writes a record, if there is a lane for it.
+    /// Writes a record, if a lane is free and has room.
     pub(super) fn push(&self, header: &Header, values: &[Value<'_>]) {
         let home = usize::try_from(header.thread).unwrap_or_default();
         for number in 0..LANES {
@@ -91,7 +91,7 @@ impl<M: AsRef<[AtomicU64]>> Buffer<M> {
         }
     }
 
-    /// How many records were lost or written over, ever.
+    /// How many records have been lost or overwritten.
     pub(super) fn lost(&self) -> u64 {
         let lanes = (0..LANES).map(|number| self.lane(number));
         lanes.map(|lane| lane.control[LOST].load(Ordering::Relaxed)).sum()
@@ -145,7 +145,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Gives up the oldest record; returns the new tail.
+    /// Drops the oldest record; returns the new tail.
     fn forget_oldest(&self, head: u64, tail: u64) -> u64 {
         let length = record::length(self.word(tail).load(Ordering::Relaxed)) as u64;
         // Somebody has written to the file: what is in it is no use.

@@ -1,10 +1,10 @@
-//! Events: what happens inside a client or server, as it happens, for whoever wants to see it.
+//! Events: tracepoints in client and server.
 //!
 //! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It is seen in three ways: by a probe in
 //! the program's file to which bpftrace, perf or SystemTap attach; by a [`Watch`], which `curt trace` reads through a control
 //! socket; and in a [ring](Ring) in a file that outlives the process. An event that nobody wants costs one relaxed load. One that
-//! is wanted costs a copy of its fields; it never waits, makes no system call and takes no memory, and what does not fit is
-//! lost and counted.
+//! is wanted costs a copy of its fields: emitting never waits, makes no system call and allocates no memory. What does not fit in
+//! a buffer is lost and counted.
 //!
 //! Must not know what a request is: events are given numbers and names.
 
@@ -36,8 +36,8 @@ pub use ring::{Ring, RingLevel};
 pub use short::{Short, handle_hash, procedure_name};
 pub use sinks::{TooManyWatch, WATCHERS_MAX, Watch, keep_in_ring, now, time_of_day_offset};
 
-/// Tells of an event, if anybody wants to know: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0 })`. The values are
-/// not even made otherwise. What several of them are taken from is made before them, and only then:
+/// Emits an event, if anybody wants it: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0 })`. Otherwise the values
+/// are not even evaluated. A `let` evaluates what several of them are taken from, also only if the event is wanted:
 /// `probe!(let known = file.known(); NfsSizeGrow { fileid: known.fileid, … })`.
 #[macro_export]
 macro_rules! probe {

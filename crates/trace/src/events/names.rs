@@ -1,4 +1,4 @@
-//! Names of errors, as people know them.
+//! The names of errnos, statuses and file types.
 
 /// Errno, as negative numbers in events (errno(3); the numbers are the same on every processor we know).
 const ERRNOS: &[(u32, &str)] = &[

@@ -4,12 +4,12 @@ use thiserror::Error;
 
 use super::event::Event;
 
-/// A pattern that no event's name fits.
+/// A pattern that matches no event's name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no event is called {0}; 'curt trace --list' names all")]
 pub struct NoSuchEvent(pub String);
 
-/// Whether all of `text` fits `pattern`. Takes at most the product of their lengths in time.
+/// Whether `pattern` matches all of `text`. The time is bounded by the product of their lengths.
 #[must_use]
 pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
@@ -38,10 +38,10 @@ pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// The events whose names fit one of these patterns, which commas part.
+/// The events whose names match one of these patterns, which are separated by commas.
 ///
 /// # Errors
-/// The first pattern that fits none.
+/// The first pattern that matches none.
 pub fn select(patterns: &str) -> Result<Vec<Event>, NoSuchEvent> {
     let mut selected = Vec::new();
     for pattern in patterns.split(',').map(str::trim) {

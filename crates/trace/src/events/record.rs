@@ -1,27 +1,27 @@
-//! How an event lies in memory and in a recording: 64-bit words.
+//! The layout of an event in memory and in a recording: 64-bit words.
 //!
 //! Word 0: length in words (16 bits), event (16), thread (32). Word 1: time, in nanoseconds of the monotonic clock. Then the
-//! fields: a number takes a word, a text a word with its length in bytes (and [`CUT`] if it was longer) and its bytes, filled up
-//! with zeros.
+//! fields: a number takes one word; a text takes a word with its length in bytes (and [`CUT`] if it was longer) and its bytes,
+//! padded with zeros.
 
 use super::fields::Value;
 
-/// Most bytes that are kept of a text: a name of NFSv3 has no more.
+/// The most bytes that are kept of a text: a name of NFSv3 has no more.
 pub const TEXT_MAX: usize = 255;
-/// Most fields of an event: probes of other programs have no more arguments either.
+/// The most fields of an event: USDT probes have no more arguments either.
 pub const FIELDS_MAX: usize = 12;
-/// Most texts among them.
+/// The most texts among them.
 pub const TEXTS_MAX: usize = 4;
 /// Words before the fields.
 pub const HEADER_WORDS: usize = 2;
 /// The longest record of this version, in words.
 pub const RECORD_WORDS_MAX: usize = HEADER_WORDS + FIELDS_MAX + TEXTS_MAX * TEXT_MAX.div_ceil(8);
-/// Set in the length of a text of which the end was cut off.
+/// Set in the length of a text that was truncated.
 pub const CUT: u64 = 1 << 63;
 
-/// Event numbers from here on are no events but marks of a stream.
+/// Event numbers from here on denote marks in a stream, not events.
 pub const MARKS: u16 = 0xff00;
-/// All that happened until this time was told.
+/// All events before this time have been sent.
 pub const MARK_TOLD: u16 = 0xff00;
 /// A thread's name: one text.
 pub const MARK_THREAD: u16 = 0xff01;
@@ -40,7 +40,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The first word of a record of so many words.
+    /// The first word of a record of `words` words.
     #[must_use]
     pub fn first_word(&self, words: usize) -> u64 {
         words as u64 & 0xffff | u64::from(self.event) << 16 | u64::from(self.thread) << 32

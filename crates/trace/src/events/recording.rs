@@ -1,9 +1,9 @@
-//! A stream of events, on a control socket or in a file. It says itself what its events and fields are, so that any version reads
+//! A stream of events, on a control socket or in a file. It describes its own events and fields, so that any version can read
 //! what another one wrote.
 //!
-//! All is words of 64 bits, little-endian: [`MAGIC`]; the length in bytes of a description in JSON ([`Head`]), which follows,
-//! filled up with zeros to whole words; then [records](super::record) and marks, without anything between them. Whoever
-//! reads believes nothing: lengths are held against limits before memory is taken.
+//! It consists of 64-bit words, little-endian: [`MAGIC`]; the length in bytes of a description in JSON ([`Head`]), which follows,
+//! padded with zeros to whole words; then [records](super::record) and marks, without anything between them. The reader trusts
+//! nothing: lengths are checked against limits before memory is allocated.
 
 mod head;
 mod writer;
@@ -26,34 +26,34 @@ const WORDS_MAX: usize = 4096;
 
 const _: () = assert!(RECORD_WORDS_MAX <= WORDS_MAX);
 
-/// Why a recording cannot be read (on).
+/// Why a recording cannot be read, or not any further.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It begins otherwise.
+    /// It does not begin as a recording does.
     #[error("this is no recording and no ring of Curt's")]
     NoRecording,
-    /// It says nothing sensible of its events.
+    /// Its description is invalid.
     #[error("the description of the events is not understood: {0}")]
     Head(String),
     /// It ends in the middle of a record.
     #[error("it ends in the middle of an event")]
     CutOff,
-    /// A record is none.
+    /// A record is invalid.
     #[error("event {0} of it makes no sense")]
     Spoilt(u64),
 }
 
-/// What stands in a field of a record.
+/// A field's value in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Datum {
     /// A number.
     Number(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// A text, and whether its end was cut off.
+    /// A text, and whether it was truncated.
     Text(Vec<u8>, bool),
 }
 
@@ -74,24 +74,24 @@ pub struct Record {
     pub time: u64,
     /// The thread.
     pub thread: u32,
-    /// Which event, by its place in the description.
+    /// Which event, by its index in the description.
     pub event: usize,
     /// Its fields.
     pub values: Vec<Datum>,
 }
 
-/// What stands next in a recording.
+/// The next item of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// An event.
     Event(Record),
-    /// All events until this time were before.
+    /// All events before this time have been read.
     Told(u64),
     /// A thread's name.
     Thread(u32, String),
     /// The end: how many events there were, and how many were lost.
     End {
-        /// Events told.
+        /// Events in the recording.
         told: u64,
         /// Events that did not fit.
         lost: u64,
@@ -111,7 +111,7 @@ impl<R: Read> Recording<BufReader<R>> {
     /// Begins.
     ///
     /// # Errors
-    /// It is no recording.
+    /// It is not a recording.
     pub fn open(source: R) -> Result<Self, RecordingError> {
         let mut source = BufReader::with_capacity(1 << 16, source);
         if read_word(&mut source)? != Some(MAGIC) {
@@ -128,13 +128,13 @@ impl<R: Read> Recording<BufReader<R>> {
 }
 
 impl<R: Read> Recording<R> {
-    /// What it says of its events.
+    /// The description of its events.
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// What stands next; nothing at the end.
+    /// The next item; nothing at the end.
     ///
     /// # Errors
     /// [`RecordingError`]; nothing can be read afterwards.
@@ -163,7 +163,7 @@ impl<R: Read> Recording<R> {
     }
 }
 
-/// Reads a word; nothing if there is no byte any more.
+/// Reads a word; nothing at the end.
 fn read_word(mut source: impl Read) -> Result<Option<u64>, RecordingError> {
     let mut word = [0; 8];
     let mut filled = 0;
@@ -179,7 +179,7 @@ fn read_word(mut source: impl Read) -> Result<Option<u64>, RecordingError> {
     Ok(Some(u64::from_le_bytes(word)))
 }
 
-/// The item that these words are, if they are one; `Some(None)` is a mark that is not known.
+/// The item that these words encode, if they are valid; `Some(None)` is an unknown mark.
 pub(super) fn decode(words: &[u64], head: &Head) -> Option<Option<Item>> {
     let [first, time, fields @ ..] = words else {
         return None;

@@ -1,4 +1,4 @@
-//! Events as lines: for people, as trace-cmd's report has them, and as JSON.
+//! Events as lines: for people, in the format of `trace-cmd report`, and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::fields::Kind;
 use super::names;
 use super::recording::{Datum, Head, Record, Shape};
 
-/// Makes lines of records.
+/// Formats records as lines.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     threads: BTreeMap<u32, String>,
@@ -26,7 +26,7 @@ impl Report {
         }
     }
 
-    /// Takes note of a thread's name.
+    /// Notes a thread's name.
     pub fn name_thread(&mut self, thread: u32, name: String) {
         self.threads.insert(thread, name);
     }
@@ -109,7 +109,7 @@ fn number_text(number: u64, kind: Kind) -> String {
     }
 }
 
-/// A text that stays on its line and in its field: in quotes if it has a space, with what is no letter as \x….
+/// A text that stays on its line and in its field: in quotes if it contains a space, with unprintable bytes as \x….
 fn printable(text: &[u8], cut: bool) -> String {
     let mut shown = String::new();
     for chunk in text.utf8_chunks() {

@@ -1,13 +1,13 @@
-//! The ring: a file in which a process keeps its last events, and which is still there when it was killed or has failed.
+//! The ring: a file in which a process keeps its last events, and which remains if the process is killed or fails.
 //!
-//! Words of 64 bits, little-endian: [`MAGIC`], format, lanes, words of each lane, where the lanes begin, and what a
-//! [recording](super::recording) begins with: the length of the description and the description; then the lanes, of
-//! which each has a head of [`CONTROL_WORDS`](super::lane::CONTROL_WORDS). The file is mapped: writing an event to it is writing to memory.
+//! It consists of 64-bit words, little-endian: [`MAGIC`], format, number of lanes, words of each lane, position of the lanes, and
+//! the length and description with which a [recording](super::recording) begins; then the lanes, each with a header of
+//! `CONTROL_WORDS` words (`lane.rs`). The file is mapped: writing an event to it is writing to memory.
 //!
-//! A process that ends as it was asked to takes its ring away, and so does one that never came to do its work, for it says itself why.
-//! Any other end leaves it: a signal that kills, a panic of the main thread, and what [`Ring::keep`] is called for. A thread that panics
-//! while the process goes on leaves a copy, made at that moment, since the ring goes on, too; the first of a process is kept. Of what
-//! was left, the last [`LEFT_MAX`] stay.
+//! A process that ends as it was asked to removes its ring, and so does one that could not start, because it prints the reason
+//! itself. The ring remains after a fatal signal, a panic of the main thread, and [`Ring::keep`]. If another thread panics and the
+//! process continues, the ring is overwritten in time; so a copy is made at that moment, once per process, and remains. The
+//! newest [`LEFT_MAX`] rings are kept.
 
 mod level;
 mod reading;
@@ -39,15 +39,15 @@ const LANE_WORDS: usize = 8 * 1024;
 const HEAD_AT: usize = 5;
 /// Lanes begin at a page.
 const PAGE_WORDS: usize = 512;
-/// How many rings of processes that did not end well are kept.
+/// How many rings of processes that were killed or failed are kept.
 pub const LEFT_MAX: usize = 8;
 /// The ending of a ring's name.
 const ENDING: &str = "ring";
 
-/// What the name of a copy has behind the process's number.
+/// What follows the process's number in the name of a copy.
 const PANIC: &str = "-panic";
 
-/// This process's ring. Dropped, its file goes, unless that is in a panic.
+/// This process's ring. Dropping it removes its file, unless the thread is panicking.
 #[derive(Debug)]
 pub struct Ring {
     path: PathBuf,
@@ -60,16 +60,16 @@ pub struct Ring {
 #[derive(Debug)]
 struct Copy {
     path: PathBuf,
-    /// Opened beforehand, for whoever panics may not be allowed to make files; nothing once it is written.
+    /// Opened in advance, because a thread that panics may not be allowed to create files; none once it has been written.
     file: Mutex<Option<File>>,
 }
 
 impl Ring {
-    /// Makes this process's ring in `directory`, which is there. It keeps nothing yet: see
+    /// Creates this process's ring in `directory`, which exists. It keeps no events yet: see
     /// [`keep_in_ring`](super::keep_in_ring). To be called once in a process.
     ///
     /// # Errors
-    /// The file cannot be made, or the process has a ring.
+    /// The file cannot be created, or the process has a ring already.
     pub fn create(directory: &Path, origin: Origin) -> io::Result<Self> {
         let path = directory.join(format!("{}.{ENDING}", origin.pid));
         let copy = directory.join(format!("{}{PANIC}.{ENDING}", origin.pid));
@@ -87,7 +87,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The process ends otherwise than it was asked to: what led to it stays.
+    /// Leaves the ring's file behind, for a process that ends because of an error.
     pub fn keep(self) {
         sinks::keep_in_ring(&[]);
         self.copy.remove_unused();
@@ -130,7 +130,7 @@ impl Ring {
 }
 
 impl Ring {
-    /// From now on the first thread that panics leaves a copy, with the place as its last event.
+    /// From now on the first thread that panics writes a copy, with the place of the panic as its last event.
     fn copy_when_somebody_panics(&self, memory: &'static [AtomicU64]) {
         let (copy, before) = (Arc::clone(&self.copy), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
@@ -145,7 +145,7 @@ impl Ring {
 }
 
 impl Copy {
-    /// Writes what is in the ring, unless that was done before. Needs no right and no system call but those of writing.
+    /// Writes a copy of the ring, unless that was done before. Needs no right and no system call except those of writing.
     fn write(&self, memory: &[AtomicU64]) {
         let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut file) = kept.take() else { return };
@@ -157,7 +157,7 @@ impl Copy {
         let _ = file.write_all(&bytes);
     }
 
-    /// Takes the file away if nothing was written to it.
+    /// Removes the file if nothing was written to it.
     fn remove_unused(&self) {
         let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.take().is_some() {
@@ -180,7 +180,7 @@ impl Drop for Ring {
     }
 }
 
-/// Makes a file that is this process's for as long as it is open.
+/// Creates a file that is locked for as long as this process has it open.
 fn make(path: &Path) -> io::Result<File> {
     put_aside(path)?;
     let mut options = OpenOptions::new();
@@ -193,10 +193,10 @@ fn make(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The rings in `directory` whose processes did not end well, or of which a thread panicked, the newest first.
+/// The rings in `directory` of processes that were killed, failed, or had a thread that panicked, the newest first.
 ///
 /// # Errors
-/// The directory cannot be read. That it is not there only means that there are none.
+/// The directory cannot be read. If it does not exist there are none.
 pub fn left(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -228,7 +228,7 @@ fn is_left(path: &Path) -> bool {
     file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
-/// Gives the ring of an earlier process of this number another name: in a container every daemon may have the same one.
+/// Renames the ring of an earlier process with this number: in a container every daemon may have the same number.
 fn put_aside(path: &Path) -> io::Result<()> {
     let made = match fs::symlink_metadata(path) {
         Ok(made) => made.mtime(),
@@ -238,7 +238,7 @@ fn put_aside(path: &Path) -> io::Result<()> {
     fs::rename(path, path.with_extension(format!("{made}.{ENDING}")))
 }
 
-/// Makes room for a new ring. What cannot be removed stays.
+/// Makes room for a new ring. Files that cannot be removed stay.
 fn take_away_old(directory: &Path, own: &Path) {
     let left = left(directory).unwrap_or_default();
     let others = left.iter().filter(|path| *path != own);
@@ -248,7 +248,7 @@ fn take_away_old(directory: &Path, own: &Path) {
     take_away_unused(directory);
 }
 
-/// Takes away what processes that were killed would have copied their rings to.
+/// Removes the unused files for copies of processes that were killed.
 fn take_away_unused(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;

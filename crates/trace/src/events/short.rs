@@ -1,8 +1,8 @@
-//! Short texts that are made for an event alone, without memory: addresses, errors, numbers.
+//! Short texts that are formatted for an event, without allocating memory: addresses, errors, numbers.
 
 use std::fmt::{self, Write as _};
 
-/// At most [`SIZE`](Self::SIZE) bytes of a text; what is longer is cut off.
+/// At most [`SIZE`](Self::SIZE) bytes of a text; a longer one is truncated.
 #[derive(Debug, Clone, Copy)]
 pub struct Short {
     bytes: [u8; Self::SIZE],
@@ -73,8 +73,8 @@ pub fn handle_hash(handle: &[u8]) -> u32 {
     !rest.iter().fold(hash, step)
 }
 
-/// What each byte adds to the CRC if so many bytes of zeros follow: eight bytes of a handle are taken at once, for many events
-/// tell it.
+/// What each byte adds to the CRC if so many zero bytes follow: eight bytes of a handle are processed at once, because many
+/// events contain it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {

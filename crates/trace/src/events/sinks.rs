@@ -1,7 +1,7 @@
-//! Where events go that somebody wants: probes, the buffers of who watches now, and the ring that outlives the process.
+//! Where events go: probes, the buffers of watchers, and the ring that outlives the process.
 //!
-//! Owns which buffers there are. Each has a bit in the word of every event that it wants. Buffers are made once and used again,
-//! never given back, so that a thread that is about to write never meets one that is gone.
+//! Owns the buffers. Each has a bit in the word of every event that it wants. Buffers are created once, reused, and never freed, so
+//! that a thread that is about to write to one never finds it gone.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::lane::{Buffer, Policy, words_needed};
 use super::record::Header;
 use super::sys;
 
-/// How many may watch at the same time.
+/// How many watchers there may be at the same time.
 pub const WATCHERS_MAX: usize = 4;
 
 /// Words of each lane of a watcher's buffer: 512 KiB, half a second of 100,000 events each second in all lanes together.
@@ -49,7 +49,7 @@ impl Watcher {
     }
 }
 
-/// Tells whoever wants to know of an event.
+/// Passes an event to all who want it.
 pub(super) fn emit(event: Event, values: &[Value<'_>]) {
     let wanted = sys::wanted(event);
     if wanted & sys::PROBED != 0 {
@@ -112,12 +112,12 @@ fn bit(watcher: usize) -> u32 {
     FIRST_BIT << (1 + watcher)
 }
 
-/// Why one cannot watch.
+/// There are too many watchers already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{WATCHERS_MAX} watch already: end one of them")]
 pub struct TooManyWatch;
 
-/// Some events, as they happen, from now until this is dropped.
+/// Receives some events from now until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     number: usize,
@@ -126,10 +126,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins.
+    /// Begins to receive these events.
     ///
     /// # Errors
-    /// Too many watch already.
+    /// There are too many watchers already.
     pub fn begin(events: &[Event]) -> Result<Self, TooManyWatch> {
         // Acquire: what the last one left in the buffer is seen, and thrown away.
         let number = WATCHERS
@@ -152,7 +152,7 @@ impl Watch {
         })
     }
 
-    /// Takes out what happened since the last time, as records.
+    /// Takes out the records since the last time.
     pub fn drain(&self, out: &mut Vec<u64>) {
         if let Some(buffer) = WATCHERS[self.number].buffer.get() {
             buffer.drain(out);
@@ -168,7 +168,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// Nothing that happens from now on is told; what happened can still be [taken out](Self::drain).
+    /// Receives nothing from now on; what it has received can still be [taken out](Self::drain).
     pub fn stop(&self) {
         for event in &self.events {
             sys::stop_wanting(*event, bit(self.number));

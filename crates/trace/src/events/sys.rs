@@ -1,11 +1,11 @@
-//! The probes that other programs attach to, the word of each event that says who wants it, and the memory of the ring.
+//! The USDT probes that other programs attach to, the word of each event that says who wants it, and the memory of the ring.
 //!
 //! JUSTIFICATION: a probe is a note in the program's file that names an instruction, an argument list and a counter
-//! (`.note.stapsdt`, as SystemTap, bpftrace, perf and gdb know it); only assembly writes such notes. A file that is mapped is
-//! what outlives a process that is killed; the language has no safe word for it.
+//! (`.note.stapsdt`, as SystemTap, bpftrace, perf and gdb know it); only assembly can write such notes. A mapped file outlives a
+//! process that is killed; safe Rust cannot map one.
 //!
-//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: the kernel counts there who is attached, we
-//! mark in the upper half which buffers want the event. So one load answers for both.
+//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: there the kernel counts the attached programs; in
+//! the upper half we mark which buffers want the event. So one load covers both.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +19,8 @@ use super::fields::Value;
 use super::record::{FIELDS_MAX, TEXT_MAX, TEXTS_MAX};
 use super::table::with_events;
 
-/// Who wants each event: a count of probes attached in the lower half, a bit for each buffer in the upper one. In a section of
-/// its own that lies in the program's file, for the kernel finds the counter by its place there.
+/// Who wants each event: a count of attached programs in the lower half, a bit for each buffer in the upper one. In a section of
+/// its own in the program's file, because the kernel finds the counter by its position there.
 // SAFETY: the name of the section means nothing to the linker; the memory is ordinary, writable and zero.
 #[unsafe(link_section = ".probes")]
 #[used]
@@ -45,10 +45,10 @@ pub(super) fn stop_wanting(event: Event, bit: u32) {
     WANTED[event.index()].fetch_and(!bit, Ordering::Relaxed);
 }
 
-/// What an attached program is given: a word for each field; where a text is, the address of its bytes, which end with a zero.
+/// What an attached program gets: a word for each field; for a text, the address of its bytes, which end with a zero.
 struct Arguments {
     words: [u64; FIELDS_MAX],
-    /// Copied to the stack, which is there: who attaches reads memory without waiting for it.
+    /// Copied to the stack, which is in memory: attached programs read memory without causing page faults.
     texts: [[u8; TEXT_MAX + 1]; TEXTS_MAX],
 }
 
@@ -78,7 +78,7 @@ pub(super) fn fire(event: Event, values: &[Value<'_>]) {
     std::hint::black_box(&arguments.texts);
 }
 
-/// How a field is described to who attaches: its size, signed if it can be negative, and where it lies from the register on.
+/// How a field is described to attached programs: its size, negative if signed, and its offset from the register.
 #[cfg(target_arch = "x86_64")]
 macro_rules! operands {
     (;$($offset:literal)*) => { "" };

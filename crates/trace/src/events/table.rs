@@ -3,7 +3,7 @@
 //! Types, probes, documentation and `curt trace --list` are generated from these rows. Names and fields of client events are
 //! those of Linux's `nfs:` and `sunrpc:` tracepoints where these exist, those of server events are from `nfsd:` and `sunrpc:`.
 
-/// Hands the rows to the macro that is named.
+/// Calls the named macro with the rows.
 ///
 /// A row: type, name, stability (`Stable`: name and fields stay; `Draft`: they may change), frequency (`Rare`: once in a while;
 /// `Request`: at most some times for each message on the wire; `Operation`: for each operation of a program), place in time

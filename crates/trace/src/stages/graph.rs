@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The most spans that are kept of a request; a listing has thousands of system calls.
 const SPANS_MAX: usize = 4096;
-/// From here on the document's tracer marks a line, in microseconds.
+/// Spans that took at least this long are marked, in microseconds.
 const LONG_US: f64 = 10.0;
 
 /// Something that a request did.
@@ -82,7 +82,7 @@ fn duration(microseconds: f64) -> String {
     format!("{mark} {microseconds:>7.3} us")
 }
 
-/// A graph that is being made.
+/// A graph that is being recorded.
 pub(super) struct Recording {
     start: Instant,
     graph: Graph,

@@ -1,4 +1,4 @@
-//! Where a request's time goes in a server: from its last bytes to the last byte of its reply, stage by stage.
+//! Where a request's time goes in a server, stage by stage: from receiving its last bytes to sending the last of its reply.
 //!
 //! At any moment a request is in exactly one stage, so its stages add up to all of its time. A thread measures one request at a
 //! time: it [begins](begin), [goes on](proceed) to the next stage, [enters](enter) stages inside others, and [ends](finish).

@@ -1,4 +1,4 @@
-//! What a recording says of itself before its first event: who was recorded, and what its events and their fields are.
+//! The description at the beginning of a recording: which process was recorded, and its events with their fields.
 
 use std::io::{self, Read};
 
@@ -13,7 +13,7 @@ use crate::events::{
 /// The longest description, in bytes.
 pub(super) const HEAD_MAX: u64 = 1 << 20;
 
-/// Of which process the events are.
+/// The process that the events come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// Version of Curt.
@@ -42,16 +42,16 @@ pub struct FieldShape {
 pub struct Shape {
     /// Its name.
     pub name: String,
-    /// What it is in time: `instant`, `enter`, `exit`, `begin` or `end`.
+    /// Its relation to others in time: `instant`, `enter`, `exit`, `begin` or `end`.
     pub span: String,
     /// Its fields.
     pub fields: Vec<FieldShape>,
 }
 
-/// What stands at the beginning of a recording.
+/// The description at the beginning of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// Of which process.
+    /// The process.
     pub origin: Origin,
     /// The events by their numbers.
     pub events: Vec<Shape>,
@@ -100,7 +100,7 @@ impl Head {
         }
     }
 
-    /// As JSON, filled up to whole words, behind its length.
+    /// As JSON, padded to whole words, after its length.
     pub(in crate::events) fn words(&self) -> io::Result<Vec<u64>> {
         let text = serde_json::to_vec(self)?;
         let mut words = vec![text.len() as u64];

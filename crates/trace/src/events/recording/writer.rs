@@ -9,10 +9,10 @@ use crate::events::{
     sinks,
 };
 
-/// How many threads' names are told; of more, only the numbers.
+/// How many threads' names are written; of further threads only the numbers.
 const THREADS_MAX: usize = 4096;
 
-/// Makes a recording's bytes.
+/// Writes a recording into memory.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Tells a thread's name.
+    /// Adds a thread's name.
     pub fn name_thread(&mut self, thread: u32, name: &str) {
         let mark = Header {
             event: MARK_THREAD,
@@ -73,7 +73,7 @@ impl Writer {
         self.told += 1;
     }
 
-    /// Adds records as they came out of a [`Watch`](crate::events::Watch). `name` gives the name of a thread that was not met before.
+    /// Adds records as they came out of a [`Watch`](crate::events::Watch). `name` returns the name of a thread that is new.
     pub fn records(&mut self, records: &[u64], name: impl Fn(u32) -> Option<String>) {
         let mut rest = records;
         while let [first, time, ..] = rest {
@@ -91,7 +91,7 @@ impl Writer {
         }
     }
 
-    /// Says that nothing from before `time` comes any more.
+    /// Adds the mark that all events before `time` have been written.
     pub fn told_until(&mut self, time: u64) {
         self.mark(
             &Header {
@@ -113,7 +113,7 @@ impl Writer {
         self.mark(&header, &[Value::Number(self.told), Value::Number(lost)]);
     }
 
-    /// The bytes that were made since the last time.
+    /// Takes the bytes written since the last time.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

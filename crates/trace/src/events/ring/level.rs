@@ -1,4 +1,4 @@
-//! How much a ring keeps.
+//! Which events a ring keeps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use super::super::event::{Event, Frequency};
 pub enum RingLevel {
     /// None.
     Off,
-    /// Those that happen once in a while.
+    /// Those that happen rarely.
     Rare,
-    /// Those that messages on the wire cause, too.
+    /// Also those that messages on the wire cause.
     #[default]
     Request,
     /// All.
@@ -57,7 +57,7 @@ impl fmt::Display for RingLevel {
     }
 }
 
-/// A word that is no level.
+/// An unknown level.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected off, rare, request or operation")]
 pub struct NoLevel;

@@ -1,5 +1,5 @@
-//! What is in a ring that somebody left behind. Nothing in it is believed: a process may have been killed at any moment, and its file
-//! been changed since.
+//! Reading a ring that was left behind. Nothing in it is trusted: its process may have been killed at any moment, and the file
+//! may have been changed since.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -10,7 +10,7 @@ use super::{FORMAT, HEAD_AT, MAGIC};
 
 /// The largest ring that is read, in bytes.
 const READ_MAX: u64 = 64 << 20;
-/// Most lanes of a ring that is read.
+/// The most lanes of a ring that is read.
 const READ_LANES_MAX: u64 = 1024;
 
 /// Whether a file begins as a ring does; the file is then at its beginning again.
@@ -24,21 +24,21 @@ pub fn is_ring(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     Ok(first == MAGIC.to_le_bytes())
 }
 
-/// What is in a ring.
+/// The contents of a ring.
 #[derive(Debug)]
 pub struct Left {
-    /// Of which process, and which events.
+    /// Its process, and its events.
     pub head: Head,
     /// The last events, in order.
     pub records: Vec<Record>,
-    /// How many were before them.
+    /// How many events came before them.
     pub overwritten: u64,
 }
 
 /// Reads a ring. Its process may still live; what it writes meanwhile may be missing.
 ///
 /// # Errors
-/// It is no ring, or was spoilt.
+/// It is not a ring, or is damaged.
 pub fn read(file: impl Read) -> Result<Left, RecordingError> {
     let mut bytes = Vec::new();
     file.take(READ_MAX).read_to_end(&mut bytes)?;
