@@ -13,8 +13,9 @@
 
 mod known;
 mod state;
+mod unsettled;
 
-pub use self::state::{AttributeState, STEPS_MAX};
+pub use self::{state::AttributeState, unsettled::STEPS_MAX};
 
 use crate::{
     facts::{Before, Facts},

@@ -1,19 +1,17 @@
-//! What is known of one object: attributes, epochs, and changes of ours on their way.
+//! What is known of one object: attributes, epochs, and what is unsettled.
 
 use core::time::Duration;
 
 use super::{
     Absorbed, Freshness, Mutation, Report, Ticket,
     known::{Known, Order},
+    unsettled::{Step, Unsettled},
 };
 use crate::{
     facts::{Before, Epoch, Facts, ServerTime},
     options::{CacheOptions, RacyGuard},
     time::Moment,
 };
-
-/// How many unexplained steps of our own changes are kept; one more makes the contents count as changed by others.
-pub const STEPS_MAX: usize = 64;
 
 /// What is known of one object, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,26 +22,6 @@ pub struct AttributeState {
     /// Counts the beginnings and ends of changes of ours.
     own_changes: u64,
     unsettled: Option<Box<Unsettled>>,
-}
-
-/// What is only needed while something is on its way or in doubt; most objects have none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Unsettled {
-    /// Changes of ours that are on their way.
-    in_flight: u32,
-    /// Those that arrived and do not yet join on to `contents_at`.
-    steps: Vec<Step>,
-    /// The state whose contents the present epoch describes, if it is not the newest known.
-    contents_at: Option<Before>,
-    /// Believe nothing until a request sent from this moment on is answered.
-    doubted_at: Option<Moment>,
-}
-
-/// One change of ours that the server described: from what to what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Step {
-    before: Before,
-    after: Before,
 }
 
 impl AttributeState {
@@ -136,8 +114,7 @@ impl AttributeState {
     pub fn dispute_contents(&mut self) {
         self.contents = self.contents.next();
         if let Some(unsettled) = &mut self.unsettled {
-            unsettled.steps.clear();
-            unsettled.contents_at = None;
+            unsettled.forget_steps();
         }
         if let Some(known) = &mut self.known {
             known.epoch_since = known.facts.stamp.changed_at();
@@ -202,7 +179,7 @@ impl AttributeState {
             after: after.as_before(),
         });
         if let Some(step) = step {
-            self.remember(step);
+            self.unsettled().remember(step);
         }
         let Mutation {
             sent_at, received_at, ..
@@ -307,51 +284,29 @@ impl AttributeState {
         }
     }
 
-    fn remember(&mut self, step: Step) {
-        let steps = &mut self.unsettled().steps;
-        if steps.len() == STEPS_MAX {
-            steps.clear();
-        } else {
-            steps.push(step);
-        }
-    }
-
-    /// Whether the step, through others that wait, begins where the known contents end.
+    /// Whether the contents that are known lead, by way of changes of ours, to where `step` begins.
     fn joins(&self, step: Step) -> bool {
         let (Some(known), Some(unsettled)) = (self.known, &self.unsettled) else {
             return false;
         };
-        let mut reached = self.contents_at(&known);
-        for _ in 0..=unsettled.steps.len() {
-            if reached == step.before {
-                return true;
-            }
-            match unsettled.steps.iter().find(|waiting| waiting.before == reached) {
-                Some(waiting) => reached = waiting.after,
-                None => return false,
-            }
-        }
-        false
+        unsettled.leads_to(self.contents_at(&known), step)
     }
 
-    /// Joins our own changes on to the state whose contents are known; what is left unexplained when none is on its way
-    /// was done by others.
+    /// Explains the newest attributes by changes of ours; what is left unexplained when none is in flight was done by others.
     fn settle(&mut self, absorbed: Absorbed) -> Absorbed {
         let (Some(known), Some(unsettled)) = (&mut self.known, &mut self.unsettled) else {
             return absorbed;
         };
         let newest = known.facts.as_before();
-        let mut reached = unsettled.contents_at.unwrap_or(newest);
-        while let Some(index) = unsettled.steps.iter().position(|step| step.before == reached) {
-            reached = unsettled.steps.swap_remove(index).after;
+        if unsettled.advance(newest) {
             known.own_change_at = Some(known.received_at);
         }
-        unsettled.contents_at = (reached != newest).then_some(reached);
         if unsettled.in_flight > 0 {
             return absorbed;
         }
+        let explained = unsettled.contents_at.is_none();
         unsettled.steps.clear();
-        if reached == newest {
+        if explained {
             self.tidy();
             return absorbed;
         }
