@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::look::{Look, Told};
-use super::tables::{Cell, Table, seconds, tables};
+use super::table::{Cell, Table};
+use super::tables::{seconds, tables};
 
 /// What a key led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

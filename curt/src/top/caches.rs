@@ -2,7 +2,8 @@
 
 use curt_trace::ClientCounter;
 
-use super::tables::{Between, Cell, KIBIBYTE, Table, share};
+use super::mounts::{Between, KIBIBYTE};
+use super::table::{Cell, Table, share};
 
 /// A cache, the counters of what it answered, those of what had to be asked, and the unit of both.
 type Cache = (

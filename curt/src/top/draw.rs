@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell as Shown, Clear, Paragraph, Row, Table};
 
 use super::app::App;
-use super::tables::Cell;
+use super::table::Cell;
 
 /// Columns of numbers are at least so wide.
 const NUMBER: u16 = 8;

@@ -1,13 +1,16 @@
 //! `curt top`: mounts or a server on a screen, with rates per second, what caches save, and who causes requests.
 //!
-//! `look` takes a sample from the daemons, `tables` computes rates from two samples, `app` holds the state that keys change, `draw` draws
-//! both, `terminal` owns the terminal's state. Only `look` and `terminal` have side effects.
+//! `look` takes a sample from the daemons, `tables` computes rates from two samples (of `mounts` with their `caches`, or of a
+//! `server`), `app` holds the state that keys change, `draw` draws both, `terminal` owns the terminal's state. Only `look` and
+//! `terminal` have side effects.
 
 mod app;
 mod caches;
 mod draw;
 mod look;
+mod mounts;
 mod server;
+mod table;
 mod tables;
 mod terminal;
 
@@ -25,7 +28,8 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use app::{App, Next};
 use look::{Looking, Subject};
-use tables::{Table, tables};
+use table::Table;
+use tables::tables;
 use terminal::Screen;
 
 use crate::{errors, stat};

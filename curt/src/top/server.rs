@@ -3,7 +3,7 @@
 use curt_trace::stages::Stage;
 use curt_trace::{Counter as _, PROCEDURES};
 
-use super::tables::{Cell, Table, share};
+use super::table::{Cell, Table, share};
 use crate::serve::control::ServerReport;
 use crate::stat::server_layers;
 
