@@ -24,11 +24,11 @@ use crate::{mount3 as mount_procedures, v3};
 
 /// What a service is made of.
 pub struct Setup {
-    /// What it remembers over restarts.
+    /// What it keeps over restarts.
     pub state: State,
     /// What it exports.
     pub exports: Vec<ExportDefinition>,
-    /// Where it counts.
+    /// Its counters.
     pub counters: Arc<ServerCounters>,
 }
 
@@ -36,7 +36,7 @@ pub struct Setup {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// What it is to remember cannot be kept.
+    /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
     /// No client could mount a path as long as this.
@@ -79,7 +79,7 @@ impl NfsService {
         Self::with_names(setup, Box::new(SystemNames))
     }
 
-    /// As [`Self::new`], with names asked of another service than this machine's.
+    /// As [`Self::new`], with another name service than this machine's.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -103,8 +103,8 @@ impl NfsService {
         Ok(service)
     }
 
-    /// Puts other exports in the place of those that are served, at once for all requests that begin afterwards; if that
-    /// fails, the old ones stay. Handles of what is exported no longer are stale. Returns what changed.
+    /// Replaces the exports, at once for all requests that begin afterwards; if that fails, the old ones stay. Handles of what is no
+    /// longer exported are stale. Returns what changed.
     ///
     /// To be called by no thread that serves: names may have to be resolved.
     ///
@@ -122,7 +122,7 @@ impl NfsService {
         Ok(difference)
     }
 
-    /// From now on a user's groups are those that this machine knows, whatever its credential says: AUTH_SYS has room for
+    /// From now on a user's groups are those that this machine knows, whatever the credential says: AUTH_SYS has room for
     /// sixteen (`--manage-gids`).
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl NfsService {
         self.exports.manage_groups()
     }
 
-    /// Makes everything durable that was written: for the end of a server. Errors are logged by path.
+    /// Makes everything that was written durable: for the end of a server. Errors are logged by path.
     ///
     /// Returns whether all of it was.
     pub fn sync_all(&self) -> bool {
@@ -146,7 +146,7 @@ impl NfsService {
         all
     }
 
-    /// What the file caches of all exports counted, together; none where nothing keeps files open.
+    /// The counters of all exports' file caches, added up; none if no export has a file cache.
     #[must_use]
     pub fn file_cache(&self) -> Option<FileCacheCounters> {
         let exports = self.exports.current();
@@ -154,7 +154,7 @@ impl NfsService {
         counters.reduce(|one, other| one.and(&other))
     }
 
-    /// The paths of what is exported now.
+    /// The exported paths.
     #[must_use]
     pub fn export_paths(&self) -> Vec<String> {
         let exports = self.exports.current();
@@ -289,7 +289,7 @@ fn status_of(program: u32, procedure: u32, results: &[u8]) -> u32 {
     first.map_or(0, |status| u32::from_be_bytes(*status))
 }
 
-/// Who a credential says that it is; u32::MAX if it says nothing.
+/// The uid in a credential; u32::MAX if it has none.
 fn uid_of(credential: &Auth<'_>) -> u32 {
     match credential {
         Auth::Sys(sys) => sys.uid,

@@ -65,7 +65,7 @@ impl<'r, 'c> Request<'r, 'c> {
         self.context.memory(|| self.service.grants.begin())
     }
 
-    /// Decides export, rules and identity, where the connection remembers none of them.
+    /// Decides export, rules and identity, as far as the connection does not remember them.
     fn grant(
         &mut self,
         generation: u64,
@@ -101,7 +101,7 @@ impl<'r, 'c> Request<'r, 'c> {
         Ok(Target::new(self.service, grant))
     }
 
-    /// The export that a handle is of and the rules for this caller.
+    /// The export that a handle belongs to, and the rules for this caller.
     fn decide(
         &mut self,
         generation: u64,
@@ -143,7 +143,7 @@ impl<'r, 'c> Request<'r, 'c> {
         Ok((export, rules))
     }
 
-    /// Who the caller is by an export's rules.
+    /// The caller's identity under an export's rules.
     fn identify(&mut self, generation: u64, rules: &ExportRules, who: Who) -> Result<Arc<Identity>, Refusal> {
         let _stage = stages::enter(Stage::Identity, "identity");
         let counters = &self.service.counters;
@@ -175,7 +175,7 @@ impl<'r, 'c> Request<'r, 'c> {
         Ok(identity)
     }
 
-    /// A caller with the groups that this machine knows of it, if it is to have those.
+    /// The caller with the groups that this machine knows for it, if `--manage-gids` is on.
     fn with_groups_of(&mut self, uid: u32, sent: Identity, rules: &ExportRules) -> Result<Identity, Refusal> {
         let exports = &self.service.exports;
         let deadline = exports.deadline();
@@ -194,7 +194,7 @@ impl<'r, 'c> Request<'r, 'c> {
     }
 }
 
-/// Tells that a handle was found good or not; `hit`: because the connection remembered it.
+/// Emits the event that a handle was verified or refused; `hit`: the connection remembered it.
 fn verified(handle: &FileHandle, hit: bool, status: Status) {
     probe!(NfsdFhVerify {
         fhandle: handle_hash(handle.as_bytes()),
@@ -203,7 +203,7 @@ fn verified(handle: &FileHandle, hit: bool, status: Status) {
     });
 }
 
-/// Tells that an export is open to a client.
+/// Emits the event that a client may use an export.
 fn decided(export: &Export, peer: SocketAddr, hit: bool) {
     probe!(NfsdExport {
         export: export.path(),

@@ -1,11 +1,11 @@
 //! What a connection remembers of its last requests, so that the next one need not repeat the work: a file and a caller are
-//! granted together, by one comparison of the handle, the credential and the number of all current decisions.
+//! granted together, by one comparison of the handle, the credential and the generation of decisions.
 //!
 //! The layers, each used only if the one above has no answer: the last files with their callers; the last exports with the decision
 //! for this client; the last callers, squashed. Signature checks are not remembered separately, because checking costs less than
 //! looking up (docs/decisions/request-layers.md).
 //!
-//! Invariants: refusals are not remembered; what was decided under another number (`ExportsTable::generation`) is never used
+//! Invariants: refusals are not remembered; what was decided in another generation (`ExportsTable::generation`) is never used
 //! again; everything is bounded, and belongs to one connection, so that connections never wait for each other's locks.
 
 use std::sync::{Arc, Weak};
@@ -20,14 +20,14 @@ use crate::identity::Identity;
 
 /// How many files with their callers are remembered.
 const FILES_MAX: usize = 8;
-/// How many exports, with what was decided of them.
+/// How many exports are remembered, with the decisions about them.
 const EXPORTS_MAX: usize = 8;
-/// How many callers.
+/// How many callers are remembered.
 const CALLERS_MAX: usize = 16;
 
-/// That a caller may use a file of an export, by these rules.
+/// Permission for a caller to use a file of an export, under these rules.
 pub(crate) struct Grant {
-    /// The number of the decisions that this is one of.
+    /// The generation in which it was decided.
     pub(crate) generation: u64,
     pub(crate) handle: FileHandle,
     pub(crate) who: Who,
@@ -37,7 +37,7 @@ pub(crate) struct Grant {
     pub(crate) identity: Arc<Identity>,
 }
 
-/// What of a credential says who asks.
+/// The parts of a credential that identify the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) flavor: CredentialFlavor,
@@ -63,20 +63,20 @@ impl Who {
     }
 }
 
-/// Of one connection.
+/// The memory of one connection.
 #[derive(Default)]
 pub(crate) struct Grants(Mutex<Last>);
 
 #[derive(Default)]
 struct Last {
     generation: u64,
-    /// Each with the mark of its handle.
+    /// Each with a part of its handle, to be compared first.
     files: Vec<(u64, Arc<Grant>)>,
-    /// Which of them was asked for last: mostly it is asked for again.
+    /// The one used last, which is mostly used again.
     file: usize,
     exports: Vec<Decision>,
     callers: Vec<Known>,
-    /// Which of these make room next.
+    /// Which of these are replaced next.
     turn: usize,
 }
 
@@ -94,7 +94,7 @@ struct Known {
 }
 
 impl Last {
-    /// What was decided under a number, and nothing else; none for a number that is no longer the last.
+    /// The memory, without decisions of earlier generations; none if this generation is no longer the latest.
     fn under(&mut self, generation: u64) -> Option<&mut Self> {
         if self.generation < generation {
             *self = Self {
@@ -181,7 +181,7 @@ impl Grants {
         put(&mut last.exports, decision, EXPORTS_MAX, &mut last.turn);
     }
 
-    /// Who a credential is taken for by these rules.
+    /// The identity for a credential under these rules.
     pub(crate) fn identity(&self, generation: u64, who: &Who, rules: &ExportRules) -> Option<Arc<Identity>> {
         let mut last = self.0.lock();
         let known = last.under(generation)?.callers.iter();
@@ -222,7 +222,7 @@ fn put<T>(kept: &mut Vec<T>, new: T, most: usize, turn: &mut usize) {
     }
 }
 
-/// What tells most handles apart at a glance: the signature, of those that have one.
+/// The part of a handle that differs between most handles: the signature, if it has one.
 fn mark(handle: &FileHandle) -> u64 {
     handle
         .as_bytes()
@@ -231,8 +231,8 @@ fn mark(handle: &FileHandle) -> u64 {
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The memories of all connections: what they hold of exports that are no more must go at once, for a file system that is
-/// used cannot be unmounted.
+/// The memories of all connections: what they hold of exports that are gone must be dropped at once, because a file system that
+/// is in use cannot be unmounted.
 #[derive(Default)]
 pub(crate) struct AllGrants(Mutex<Vec<Weak<Grants>>>);
 

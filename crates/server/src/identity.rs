@@ -10,7 +10,7 @@ use crate::exports::{ExportRules, Squash};
 
 /// uid 0 and gid 0, which squashing is about.
 const ROOT: u32 = 0;
-/// What system calls take for "no id": a client that sends it must not be left with the ids of whoever came before.
+/// The id that means "none" to system calls: a client that sends it must not keep the ids of the caller before.
 const NO_ID: u32 = u32::MAX;
 
 /// A caller's ids after squashing.
@@ -31,7 +31,7 @@ enum Groups {
 }
 
 impl Identity {
-    /// Maps a credential by the rules of an export. AUTH_NONE is the anonymous user.
+    /// Maps a credential under the rules of an export. AUTH_NONE is the anonymous user.
     ///
     /// # Errors
     /// For flavours that are not spoken here.
@@ -64,7 +64,7 @@ impl Identity {
         })
     }
 
-    /// As the file system is asked. Privileged is who is uid 0 after squashing.
+    /// The caller as the file system takes it. It is privileged if it is uid 0 after squashing.
     pub(crate) fn caller(&self) -> Caller<'_> {
         let groups: &[u32] = match &self.groups {
             Groups::Sent(groups) => groups,
@@ -73,7 +73,7 @@ impl Identity {
         Caller::new(self.uid, self.gid, groups)
     }
 
-    /// The user whose groups this machine may know better: none where everybody is the anonymous user.
+    /// The user whose groups this machine looks up: none if everybody is the anonymous user.
     pub(crate) fn managed_uid(credential: &Auth<'_>, rules: &ExportRules) -> Option<u32> {
         match (credential, rules.squash) {
             (Auth::Sys(sys), Squash::Root) if sys.uid == ROOT => None,
@@ -82,7 +82,7 @@ impl Identity {
         }
     }
 
-    /// The same with the groups that this machine knows of the user, squashed as the export says.
+    /// The same with the groups that this machine knows for the user, squashed under the export's rules.
     pub(crate) fn with_groups(self, known: Arc<[u32]>, rules: &ExportRules) -> Self {
         let anonymous = rules.anonymous_gid;
         let squashed = |gid: &u32| *gid == ROOT && rules.squash == Squash::Root;

@@ -1,5 +1,5 @@
-//! How long the record of each procedure may be: what its longest arguments take, and the longest header. So whoever announces
-//! a mebibyte for a GETATTR is refused before the bytes come.
+//! The maximum length of each procedure's record: its longest arguments and the longest header. So a client that announces a
+//! mebibyte for a GETATTR is refused before the bytes arrive.
 
 use curt_proto::{mount3, nfs3};
 use curt_rpc::server::{CALL_HEADER_MAX, ProgramBounds, RecordBounds};

@@ -159,7 +159,7 @@ impl Target<'_> {
         }
     }
 
-    /// What tells whether unstable writes to this target's tree can have been lost: to be read before a write and after a commit.
+    /// Shows whether unstable writes to this target's tree may have been lost: to be read before a write and after a commit.
     pub(crate) fn write_verifier(&self) -> WriteVerifier {
         self.service.write_verifiers.of(self.vfs().losses())
     }

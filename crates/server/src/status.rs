@@ -1,4 +1,4 @@
-//! From what a file system says to what a client is told: the one table.
+//! From a file system's errors to the statuses that clients get: the one table.
 
 use curt_proto::{mount3, nfs3};
 use curt_vfs::Error;
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(of_error_on_data(Error::Os(Errno::ISDIR)), nfs3::Status::Inval);
     }
 
-    /// A failure that would read as success would lose data in silence.
+    /// A failure that reads as success would lose data silently.
     #[test]
     fn no_error_number_becomes_success() {
         for raw in 1..=133 {

@@ -1,7 +1,8 @@
-//! The name services that only the C library reaches: look-ups that tell "no such host" from "nobody answers", reverse ones, netgroups and users' groups (nsswitch).
+//! The name services that only the C library reaches (nsswitch): host look-ups that distinguish "no such host" from "no answer",
+//! reverse look-ups, netgroups and users' groups.
 //!
-//! JUSTIFICATION: which files, directories and servers say who is in a netgroup or a group is nsswitch.conf's business,
-//! and its modules are loaded by the C library alone; without it, what administrators set up would not hold.
+//! JUSTIFICATION: nsswitch.conf decides which files, directories and servers say who is in a netgroup or a group, and only the C
+//! library loads its modules; without it, what administrators set up would not apply.
 #![allow(unsafe_code, reason = "calls of the C library, see the justification above")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -29,8 +30,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The name of an address by the reverse look-up, which its owner may have invented. None within: it has none; without: nobody who
-/// would know answered.
+/// The name of an address by the reverse look-up, which its owner may have invented. `Some(None)`: it has none; `None`: no
+/// responsible service answered.
 pub(crate) fn name_of(address: IpAddr) -> Option<Option<String>> {
     let mut name = [0; NAME_BYTES];
     let status = match address {
@@ -76,7 +77,7 @@ fn reverse<T>(socket: *const T, name: &mut [u8; NAME_BYTES]) -> c_int {
     }
 }
 
-/// The addresses of a host; none of them if there is no such host, and nothing if nobody who would know answered.
+/// The addresses of a host: an empty list if there is no such host, `None` if no responsible service answered.
 pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
     let Ok(host) = CString::new(host) else {
         return Some(Vec::new());
@@ -143,8 +144,8 @@ fn was_unasked() -> bool {
     error.is_some_and(|error| UNASKED.contains(&error))
 }
 
-/// Whether a netgroup has a machine of this name (or address, in text); none if nobody who would know answered, as far as the
-/// C library tells.
+/// Whether a netgroup has a machine of this name (or address, in text); `None` if no responsible service answered, as far as
+/// the C library says.
 pub(crate) fn in_netgroup(group: &str, host: &str) -> Option<bool> {
     let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else {
         return Some(false);
@@ -158,7 +159,7 @@ pub(crate) fn in_netgroup(group: &str, host: &str) -> Option<bool> {
     (has || !was_unasked()).then_some(has)
 }
 
-/// All groups of a user, the main one first. None within: there is no such user; without: nobody who would know answered.
+/// All groups of a user, the main one first. `Some(None)`: there is no such user; `None`: no responsible service answered.
 pub(crate) fn groups_of(uid: u32) -> Option<Option<Vec<u32>>> {
     let mut line = vec![0; USER_LINE_BYTES];
     // SAFETY: all bits zero are a record of this type, which is filled before it is used.

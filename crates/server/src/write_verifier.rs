@@ -1,5 +1,5 @@
-//! Write verifiers: the same as long as nothing that was written unstably to a tree can have been lost (RFC 1813 section
-//! 3.3.7), so that clients know what to send again.
+//! Write verifiers: they stay the same as long as no unstable write to a tree can have been lost (RFC 1813 section 3.3.7), so
+//! that clients know what to send again.
 //!
 //! A tree counts its losses itself ([`Vfs::losses`](curt_vfs::Vfs::losses)), and has counted one before anybody can be told that
 //! a commit went well. A WRITE reads the number before it writes, a COMMIT after it committed: when data get lost at the
@@ -7,16 +7,16 @@
 
 use curt_proto::nfs3;
 
-/// The verifiers of this life of the server.
+/// The verifiers of this run of the server.
 pub(crate) struct WriteVerifiers(u64);
 
 impl WriteVerifiers {
-    /// Starts with a number that no other life has had, as far as randomness goes.
+    /// Starts with a random number, so that no other run is likely to have had it.
     pub(crate) const fn new(instance: u64) -> Self {
         Self(instance)
     }
 
-    /// The verifier of a tree that lost data so many times.
+    /// The verifier of a tree that has lost data this many times.
     pub(crate) const fn of(&self, losses: u64) -> nfs3::WriteVerifier {
         nfs3::WriteVerifier(self.0.wrapping_add(losses).to_be_bytes())
     }

@@ -1,4 +1,4 @@
-//! Who a client is: the five ways in which exports(5) names machines, and which of them comes first.
+//! The five ways in which exports(5) names client machines, and their precedence.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -56,7 +56,7 @@ impl fmt::Display for ClientKind {
     }
 }
 
-/// Why a word names no client.
+/// Why a word does not name a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A network's address or mask is wrong.
@@ -91,7 +91,7 @@ pub enum ClientError {
 const HOST_MAX: usize = 253;
 
 impl Client {
-    /// What a word of an exports file names.
+    /// Parses a word of an exports file.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -146,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Which way of naming this is; they take precedence in the order of [`ClientKind`].
+    /// The way in which the client is named; they take precedence in the order of [`ClientKind`].
     #[must_use]
     pub const fn kind(&self) -> ClientKind {
         match self {
@@ -158,7 +158,7 @@ impl Client {
         }
     }
 
-    /// Whether it takes a name service to know who this is.
+    /// Whether a name service is needed to match it.
     #[must_use]
     pub const fn needs_names(&self) -> bool {
         matches!(self, Self::Host(_) | Self::Pattern(_) | Self::Netgroup(_))
@@ -179,8 +179,7 @@ impl fmt::Display for Client {
 }
 
 impl Network {
-    /// A network from its address and the bits or the mask after the `/`. Bits of the address beyond the mask count for
-    /// nothing.
+    /// A network from its address and the prefix length or mask after the `/`. Bits of the address beyond the mask are ignored.
     fn parse(address: &str, mask: &str) -> Result<Self, ClientError> {
         let address = parse_address(address).ok_or(ClientError::Network("the address is none"))?;
         let width = match address {
@@ -206,7 +205,7 @@ impl Network {
         Ok(Self { address, bits })
     }
 
-    /// Whether an address, which is not one that is mapped into IPv6, lies in it.
+    /// Whether an address lies in it. An IPv4 address must not be given mapped into IPv6.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let differing = match (self.address, address) {

@@ -1,5 +1,5 @@
-//! What a given client would get of what files of exports(5) say, and by which line: the same rules as a server's, with
-//! names asked at once. Where nobody answers who would know a name, a server lets the client wait; here its line does not match.
+//! Which exports a given client would get from files of exports(5), and by which line. The rules are a server's, but names are
+//! resolved at once: where no name service answers, a server lets the client wait; here the line does not match.
 
 use std::net::IpAddr;
 
@@ -13,13 +13,13 @@ use super::pattern;
 pub struct Explanation<'e> {
     /// The path.
     pub path: &'e [u8],
-    /// The line that holds for the client; none: the path is closed to it.
+    /// The line that applies to the client; none: it may not use the path.
     pub holds: Option<&'e Entry>,
-    /// Lines that match it as well, and do not hold.
+    /// Lines that match it as well, but do not apply.
     pub others: Vec<&'e Entry>,
 }
 
-/// What the machine at an address would get of each path, in the order of the lines.
+/// What the machine at an address would get for each path, in the order of the lines.
 #[must_use]
 pub fn explain<'e>(entries: &'e [Entry], address: IpAddr, names: &dyn NameService) -> Vec<Explanation<'e>> {
     let address = address.to_canonical();

@@ -1,4 +1,4 @@
-//! Which files say what is exported, and what they say together.
+//! The files that define the exports, read together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -13,12 +13,12 @@ use super::text::escape;
 pub const EXPORTS_FILE: &str = "/etc/exports";
 /// The directory whose `*.exports` are read with it.
 pub const EXPORTS_DIRECTORY: &str = "/etc/exports.d";
-/// Far more than any such file has, in bytes: a bound for what is read.
+/// The largest file that is read, in bytes: far more than any such file has.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Reads the files that are named, or those of exports(5): of a directory, its `*.exports` in the order of their names.
+/// Reads the named files, or those of exports(5); of a directory, its `*.exports` in the order of their names.
 ///
-/// What cannot be read is a problem like any other. Of exports(5)'s own, each may be missing.
+/// A file that cannot be read is a problem like any other. exports(5)'s own files may be missing.
 #[must_use]
 pub fn read_exports(named: &[PathBuf]) -> Parsed {
     let mut parsed = Parsed::default();
@@ -60,7 +60,7 @@ fn read_source(source: &Path, missing: Missing, parsed: &mut Parsed) {
     }
 }
 
-/// Hidden files are passed over, as exportfs does.
+/// Hidden files are skipped, as exportfs does.
 fn exports_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -96,7 +96,7 @@ fn cannot_read(file: &Path, error: &io::Error, parsed: &mut Parsed) {
     });
 }
 
-/// What lines say of each other.
+/// Finds lines that contradict each other.
 fn check(parsed: &mut Parsed) {
     let mut problems = Vec::new();
     let mut say = |severity, entry: &Entry, message| {

@@ -11,9 +11,9 @@ use super::swap::ExportsTable;
 pub(crate) enum Managed {
     /// Those that its credential says.
     AsSent,
-    /// These; none if this machine knows no such user.
+    /// These, from this machine's user database; none if it has no such user.
     Groups(Arc<[u32]>),
-    /// It takes the answer to this question to know.
+    /// They are not known until this question has been answered.
     Unknown(Question),
 }
 

@@ -42,20 +42,20 @@ pub use words::{Fate, WORDS};
 pub struct ExportDefinition {
     /// The path that clients mount: absolute, its bytes as clients must send them.
     pub path: Vec<u8>,
-    /// Another path that clients may mount it by: where the first leads, if there are symbolic links on the way.
+    /// Another path by which clients may mount it: where the first leads, if there are symbolic links on the way.
     pub leads_to: Option<Vec<u8>>,
     /// The tree.
     pub vfs: Arc<dyn Vfs>,
     /// Who may use it, and how.
     pub clients: Vec<ExportClient>,
-    /// What it is known by instead of the file system's own identity (`fsid=`).
+    /// Its identity, instead of the file system's own (`fsid=`).
     pub fsid: Option<Fsid>,
-    /// Whether EXPORT tells of it: not if it is only entered from another (`crossmnt`).
+    /// Whether EXPORT lists it: not if it is only entered from another (`crossmnt`).
     pub listed: bool,
 }
 
 impl ExportDefinition {
-    /// A tree that everybody may use by the same rules.
+    /// A tree that everybody may use under the same rules.
     #[must_use]
     pub fn for_everyone(path: Vec<u8>, vfs: Arc<dyn Vfs>, rules: ExportRules) -> Self {
         Self {
@@ -80,7 +80,7 @@ pub struct ExportClient {
     pub options: String,
 }
 
-/// What an export's file system is known by, whatever device it is on (`fsid=`).
+/// An export's identity, whatever device it is on (`fsid=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fsid {
     /// A number; 0 is `root`.
@@ -90,7 +90,7 @@ pub enum Fsid {
 }
 
 impl Fsid {
-    /// What clients see of it: a UUID is folded as knfsd does, both halves by exclusive or.
+    /// The fsid that clients see: a UUID is folded as knfsd does, both halves by exclusive or.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Number(number) => number.into(),
@@ -102,8 +102,8 @@ impl Fsid {
         }
     }
 
-    /// The identity of the file system that the state remembers by it: FNV-1a over its kind and its bytes, so that no
-    /// file system's own is likely to be the same.
+    /// The key under which the state keeps the file system's number: FNV-1a over its kind and its bytes, so that it is unlikely to
+    /// equal a file system's own identity.
     pub(crate) fn identity(self) -> u64 {
         let (kind, bytes) = match self {
             Self::Number(number) => (b"fsid=number:", u128::from(number).to_be_bytes()),

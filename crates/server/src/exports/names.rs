@@ -1,10 +1,10 @@
-//! What name services say of clients and users, asked on threads of its own and kept.
+//! A cache of name services' answers about clients and users, filled by threads of its own.
 //!
-//! A name service may take seconds, or never answer; so a thread that serves requests never asks one. It takes what is kept,
-//! or leaves its question here and waits, holding nothing, for a bounded time. What is kept is asked again every
-//! [`REFRESH`] if it was used meanwhile, else forgotten; then the generation of all decisions changes, so that they are made
-//! anew. "There is none" is kept as well. While nobody answers who would know, the last answer is kept: clients need not lose what
-//! they have mounted because a name server is down. Where there is none, the question stays open, and is asked again when
+//! A name service may take seconds, or never answer; so a thread that serves requests never asks one. It uses the cached answer,
+//! or leaves its question here and waits, holding no lock, for a bounded time. Every [`REFRESH`], answers that were used are asked
+//! for again and the others are forgotten; then the generation of all decisions changes, so that they are made anew. "There is
+//! none" is an answer, too. While the responsible name service does not answer, its last answer is kept, so that clients do not
+//! lose their mounts because a name server is down. If there is no last answer, the question stays open, and is asked again when
 //! somebody needs it, at most every [`RETRY`].
 
 mod queue;
@@ -24,16 +24,16 @@ use queue::Queue;
 pub use service::{NameService, SystemNames};
 pub(super) use service::{checked_name, is_member};
 
-/// How long an answer is believed.
+/// How long an answer is used before it is asked for again.
 const REFRESH: Duration = Duration::from_secs(60);
 /// How soon a question is asked again that nobody answered.
 const RETRY: Duration = Duration::from_secs(2);
-/// How many questions are asked at once: so many may hang before others wait.
+/// How many questions are asked at once; if all of them hang, others wait.
 const WORKERS: usize = 24;
-/// How many answers are kept, and how many questions may wait, at most.
+/// The most answers that are kept, and the most questions that may wait.
 const ANSWERS_MAX: usize = 16_384;
 
-/// What a name service is asked.
+/// A question to a name service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
     /// The addresses of a host.
@@ -46,7 +46,7 @@ pub(crate) enum Question {
     Groups(u32),
 }
 
-/// What it says.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Addresses(Arc<[IpAddr]>),
@@ -55,21 +55,21 @@ enum Answer {
     Groups(Option<Arc<[u32]>>),
 }
 
-/// What is kept of an answer.
+/// A cached answer.
 struct Kept {
     answer: Answer,
-    /// Whether anybody wanted it since it was last asked.
+    /// Whether it was used since it was last asked for.
     used: bool,
 }
 
-/// What is known and what is being asked. Its lock is never held while a service is asked.
+/// Answers and questions. Its lock is never held while a service is asked.
 #[derive(Default)]
 struct Book {
     kept: HashMap<Question, Kept>,
     queue: Queue,
     /// Those in the queue, and those that are being asked.
     pending: HashSet<Question>,
-    /// Those that nobody answered, and when.
+    /// Those that no service answered, and when.
     unanswered: HashMap<Question, Instant>,
     started: bool,
     closing: bool,
@@ -80,15 +80,15 @@ struct Shared {
     book: Mutex<Book>,
     /// Waited on by the workers.
     work: Condvar,
-    /// Waited on by those who asked.
+    /// Waited on by those who need an answer.
     answered: Condvar,
-    /// Waited on by the one who asks again.
+    /// Waited on by the thread that asks again.
     closing: Condvar,
     /// Of all decisions; see [`super::ExportsTable`].
     generation: Arc<AtomicU64>,
 }
 
-/// What name services said.
+/// The cache.
 pub(crate) struct Names(Arc<Shared>);
 
 impl Names {
@@ -103,8 +103,8 @@ impl Names {
         }))
     }
 
-    /// Starts the threads that ask, unless they run. Not to be called by a thread that serves: what it may do, and as whom,
-    /// is less than name services need.
+    /// Starts the threads that ask, unless they run. Not to be called by a serving thread: the new threads would inherit its
+    /// identity and capabilities, which are too few for name services.
     pub(super) fn start(&self) -> std::io::Result<()> {
         if std::mem::replace(&mut self.0.book.lock().started, true) {
             return Ok(());
@@ -152,8 +152,8 @@ impl Names {
         }
     }
 
-    /// Asks for the addresses of these hosts, which are kept from now on whether anybody uses them or not, and waits for them
-    /// until `deadline`. Those of other hosts are forgotten.
+    /// Asks for the addresses of these hosts, which are kept from now on even if they are not used, and waits for them until
+    /// `deadline`. Those of other hosts are forgotten.
     pub(super) fn keep_hosts<'h>(&self, hosts: impl Iterator<Item = &'h str>, deadline: Instant) {
         let questions: HashSet<Question> = hosts.map(|host| Question::Addresses(host.into())).collect();
         let mut book = self.0.book.lock();
@@ -191,7 +191,7 @@ impl Drop for Names {
 }
 
 impl Shared {
-    /// What is kept, or else the question is put.
+    /// The cached answer; if there is none, puts the question.
     fn known(&self, question: Question) -> Option<Answer> {
         let mut book = self.book.lock();
         if let Some(kept) = book.kept.get_mut(&question) {
@@ -202,7 +202,7 @@ impl Shared {
         None
     }
 
-    /// Has a question be asked, if there is room for it. False: nobody answered it just now, and it is not asked again yet.
+    /// Puts a question, if there is room for it. `false`: no service answered it a moment ago, and it is not asked again yet.
     fn put(&self, book: &mut MutexGuard<'_, Book>, question: Question) -> bool {
         let asked = book.unanswered.get(&question);
         if asked.is_some_and(|asked| asked.elapsed() < RETRY) {
@@ -216,7 +216,7 @@ impl Shared {
         true
     }
 
-    /// A worker: asks what is put.
+    /// A worker: asks the questions that were put.
     fn work(&self) {
         let mut book = self.book.lock();
         while !book.closing {
@@ -248,7 +248,7 @@ impl Shared {
         }
     }
 
-    /// None: nobody answered who would know.
+    /// None: no responsible service answered.
     fn ask(&self, question: &Question) -> Option<Answer> {
         let service = &*self.service;
         Some(match question {
@@ -259,7 +259,7 @@ impl Shared {
         })
     }
 
-    /// The one who asks again.
+    /// The thread that asks again.
     fn ask_again(&self) {
         let mut book = self.book.lock();
         while !book.closing {
@@ -272,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Forgets what nobody used, asks the rest again, and has all decisions made anew.
+    /// Forgets answers that were not used, asks for the others again, and has all decisions made anew.
     fn renew(&self, book: &mut MutexGuard<'_, Book>, deadline: Instant) {
         let of_the_table = |question: &Question| matches!(question, Question::Addresses(_));
         book.kept

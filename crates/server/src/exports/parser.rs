@@ -1,8 +1,8 @@
 //! The text of exports(5): lines of a path and its clients, each with options.
 //!
 //! Words are separated by blanks, and kept whole by double quotes; a backslash and three octal digits are a byte, a backslash
-//! at the end of a line continues it, `#` at the beginning of a word begins a comment. What a line says cannot be guessed at:
-//! a word that is not understood is an error with its file and line, and the line is left out.
+//! at the end of a line continues it, `#` at the beginning of a word begins a comment. The parser never guesses: an unknown word is
+//! an error with its file and line, and the line is left out.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::options::Options;
 use super::text::escape;
 use super::words::Taker;
 
-/// The most clients of all exports together that are taken; it bounds what a reply to EXPORT may take.
+/// The most clients of all exports together; it bounds the size of a reply to EXPORT.
 pub const EXPORTS_MAX: usize = 16_384;
 
 /// A line of a file.
@@ -50,7 +50,7 @@ pub struct Entry {
 }
 
 impl fmt::Display for Entry {
-    /// A line of exports(5) that says the same.
+    /// An equivalent line of exports(5).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
@@ -62,19 +62,19 @@ impl fmt::Display for Entry {
     }
 }
 
-/// How bad something is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It is served, but perhaps not as was meant.
+    /// The line is served, but perhaps not as was meant.
     Warning,
-    /// It cannot be served.
+    /// The line cannot be served.
     Error,
 }
 
-/// Something to be said of a file.
+/// A problem in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// Where it is.
     pub place: Place,
@@ -99,12 +99,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What files say.
+/// The contents of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
     /// What is exported, in the order of the files.
     pub entries: Vec<Entry>,
-    /// What is to be said.
+    /// The problems.
     pub problems: Vec<Problem>,
 }
 
@@ -134,7 +134,7 @@ impl Parsed {
 #[cfg(test)]
 mod tests;
 
-/// A file on the way.
+/// A file that is being parsed.
 struct Parser<'t, 'p> {
     rest: &'t [u8],
     place: Place,
@@ -148,7 +148,7 @@ enum Ends {
     AtParenthesis,
 }
 
-/// The rest of a line is not to be understood.
+/// The rest of the line cannot be parsed.
 struct Unusable;
 
 impl Parser<'_, '_> {

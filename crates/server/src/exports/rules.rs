@@ -1,4 +1,4 @@
-//! What clients may do with an export, once it is known which of its clients they are.
+//! What a client may do with an export, once it is known which of the export's clients it is.
 
 use arrayvec::ArrayVec;
 use curt_rpc::auth::Auth;
@@ -39,7 +39,7 @@ pub struct ExportRules {
     /// Changes are answered before they are on stable storage (`async`), as knfsd does: a WRITE is said to be as durable as it
     /// was asked to be, COMMIT does nothing, and what a crash of this machine loses is lost silently.
     pub asynchronous: bool,
-    /// Each request finds out whether its file still lies below the export, in directories that the caller may search
+    /// Each request checks whether its file still lies below the export, in directories that the caller may search
     /// (`subtree_check`).
     pub subtree_check: bool,
     /// Mounted below another export, it is entered from there (`nohide`).
@@ -131,7 +131,7 @@ impl RulesByFlavor {
         }
     }
 
-    /// The rules for who comes with this flavour; none if that is not enough.
+    /// The rules for callers with this flavour; none if it is not accepted.
     #[must_use]
     pub fn of(&self, flavor: Flavor) -> Option<&ExportRules> {
         let exact = self.offered.iter().find(|(own, _)| *own == flavor);
@@ -147,7 +147,7 @@ impl RulesByFlavor {
         &self.offered.first().expect("rules are made with a flavour").1
     }
 
-    /// The flavours that MNT tells, the preferred first.
+    /// The flavours that MNT returns, the preferred first.
     pub(crate) fn flavors(&self) -> impl Iterator<Item = Flavor> {
         self.offered.iter().map(|(flavor, _)| *flavor)
     }

@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 
 use crate::status;
 
-/// The most files of which it is remembered where they are or are not. Others are looked for in their whole directory.
+/// The most files whose place is remembered. For others the whole directory is searched.
 const NAMES_MAX: usize = 16_384;
-/// No tree is deeper, for all that is followed.
+/// The most directories that are followed upwards.
 const DEPTH_MAX: usize = 4096;
 
-/// How old a directory's change time must be to tell of every later change: some file systems count in steps of two seconds.
+/// How old a directory's change time must be so that every later change shows: some file systems have a resolution of two seconds.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What a search of a directory for a file found.
+/// The result of searching a directory for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     /// The file, under this name: a hint, which is checked.
     Under(Box<[u8]>),
-    /// Nothing, when the directory had this change time, which tells of every later change.
+    /// Nothing, when the directory had this change time, which every later change alters.
     Nothing(Time),
 }
 
@@ -40,7 +40,7 @@ type SeenByPlace = HashMap<(NodeHandle, NodeHandle), Seen>;
 pub(crate) struct Places(Mutex<SeenByPlace>);
 
 impl Places {
-    /// A file was seen in a directory.
+    /// Notes that a file was seen in a directory.
     pub(crate) fn remember(&self, directory: &NodeHandle, node: &NodeHandle, name: &[u8]) {
         self.keep(directory, node, Seen::Under(name.into()));
     }
@@ -59,7 +59,7 @@ impl Places {
         self.0.lock().get(&(*directory, *node)).cloned()
     }
 
-    /// Whether a directory has a file: by the name that it had last, else by any. `now` is before anything is looked for.
+    /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a time before the search.
     fn has(
         &self,
         vfs: &dyn Vfs,
@@ -114,7 +114,7 @@ impl Places {
     }
 }
 
-/// Whether whatever changes from `now` on has another change time than this.
+/// Whether any change from `now` on results in another change time than this.
 fn is_settled(changed: Time, now: SystemTime) -> bool {
     let since = now.duration_since(UNIX_EPOCH).ok();
     let limit = since.and_then(|since| since.checked_sub(SETTLED));

@@ -1,4 +1,4 @@
-//! The exports of now, and how they are replaced while requests are served.
+//! The current exports, and how they are replaced while requests are served.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,12 +21,11 @@ const HOSTS_TIME: Duration = Duration::from_secs(10);
 /// How long a call waits for a name service.
 const NAMES_TIME: Duration = Duration::from_secs(5);
 
-/// The exports of now.
+/// The current exports.
 pub(crate) struct ExportsTable {
     current: RwLock<Arc<Exports>>,
-    /// Changes with each change of what anybody may do: of the exports, of names, of groups. Pairs with itself: who
-    /// decides loads it (Acquire) before anything that the decision is made of, and who changes that adds to it (Release)
-    /// afterwards.
+    /// Changes whenever the exports, names or groups change, on which decisions depend. Pairs with itself: a decision loads it
+    /// (Acquire) before all that it depends on; a change adds to it (Release) afterwards.
     generation: Arc<AtomicU64>,
     names: Arc<Names>,
     /// Whether users' groups are looked up here (`--manage-gids`).
@@ -49,18 +48,18 @@ impl ExportsTable {
         }
     }
 
-    /// The number of all decisions that can be made now. What was decided under another number must be decided again; a
-    /// decision bears the number that was read before it was begun.
+    /// The generation of decisions that are made now. What was decided under another generation must be decided again; a
+    /// decision has the generation that was read before it was begun.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// To be called after each change of what anybody may do.
+    /// To be called after each change on which decisions depend.
     pub(super) fn changed(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// The exports of now.
+    /// The current exports.
     pub(crate) fn current(&self) -> Arc<Exports> {
         Arc::clone(&self.current.read())
     }
@@ -70,13 +69,13 @@ impl ExportsTable {
         Instant::now() + self.patience
     }
 
-    /// What name services say.
+    /// The cache of name services' answers.
     pub(crate) fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Puts other exports in the place of those of now, at once for all requests that begin afterwards. Nothing changes
-    /// if that fails. Not for threads that serve.
+    /// Replaces the current exports, at once for all requests that begin afterwards. Nothing changes if that fails. Not for
+    /// serving threads.
     pub(crate) fn replace(
         &self,
         state: &State,
@@ -130,8 +129,8 @@ impl ExportsTable {
     }
 }
 
-/// Closes what is held open of trees that are served no longer: who still uses one for a moment must not keep its file system
-/// from being unmounted.
+/// Closes what is held open of trees that are no longer served, so that requests that still use one for a moment do not keep its
+/// file system from being unmounted.
 fn close_unused(old: &Exports, new: &Exports) {
     let is_served = |export: &Arc<Export>| new.iter().any(|other| Arc::ptr_eq(&other.vfs, &export.vfs));
     for export in old.iter().filter(|export| !is_served(export)) {
@@ -165,11 +164,11 @@ fn number(state: &State, definitions: Vec<ExportDefinition>) -> Result<Vec<Expor
 /// What a reload changed, a line for each client of each export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// What is exported that was not.
+    /// New exports.
     pub added: Vec<String>,
-    /// What is exported no longer: handles of it are stale.
+    /// Exports that are gone: their handles are stale.
     pub removed: Vec<String>,
-    /// What is exported by other rules.
+    /// Exports whose rules changed.
     pub changed: Vec<String>,
 }
 

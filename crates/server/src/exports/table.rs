@@ -1,4 +1,4 @@
-//! The exports in service: immutable, found by number or path, and who may use which of them how.
+//! An immutable set of exports, found by number or path, and the decision who may use which of them, and how.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::request::Refusal;
 pub(crate) struct Export {
     pub(crate) id: ExportId,
     pub(crate) file_system: FileSystemId,
-    /// What clients see as the file system's number.
+    /// The file system's number that clients see (fsid).
     pub(crate) fsid: u64,
     /// The paths it can be mounted by, one component each: as it was written, and where that leads.
     paths: Vec<Vec<Vec<u8>>>,
@@ -29,7 +29,7 @@ pub(crate) struct Export {
     pub(crate) vfs: Arc<dyn Vfs>,
     /// In the order of precedence.
     clients: Vec<ExportClient>,
-    /// Whether EXPORT tells of it.
+    /// Whether EXPORT lists it.
     pub(crate) listed: bool,
     /// The exports that are mounted on directories of this one, by the directory that each covers.
     children: HashMap<NodeHandle, ExportId>,
@@ -39,11 +39,11 @@ pub(crate) struct Export {
     pub(crate) places: Places,
 }
 
-/// What becomes of a request on an export.
+/// The decision about a request on an export.
 pub(crate) enum Decided {
-    /// It is served by these rules.
+    /// It is served under these rules.
     Open(Arc<Export>, ExportRules),
-    /// It is not.
+    /// It is refused.
     Refused(Refusal),
     /// It takes the answer to this question to know.
     Unknown(Question),
@@ -100,9 +100,9 @@ impl Export {
         }
     }
 
-    /// Which client of this export a machine is: the first that it matches, in the order of precedence. A host whose addresses
-    /// are not known could be any machine: that is waited for only where the line that holds otherwise has other rules, so
-    /// that a name that cannot be resolved gives nobody more than it should have and stops few.
+    /// Which client of this export a machine is: the first that it matches, in the order of precedence. A host whose addresses are
+    /// unknown could be any machine: they are waited for only if the line that applies otherwise has other rules, so that a name
+    /// that cannot be resolved gives nobody too many rights and delays few.
     pub(crate) fn client(&self, address: IpAddr, names: &Names) -> Found<'_> {
         let mut open: Vec<(&ExportClient, Question)> = Vec::new();
         for client in &self.clients {
@@ -120,7 +120,7 @@ impl Export {
         first.map_or(Found::Nobody, |(_, question)| Found::Unknown(question))
     }
 
-    /// Whether clients would name both alike.
+    /// Whether both can be mounted by the same path.
     pub(crate) fn is_at_the_path_of(&self, other: &Self) -> bool {
         self.paths.iter().any(|path| other.paths.contains(path))
     }
@@ -173,10 +173,10 @@ impl Exports {
         self.exports.get(at)
     }
 
-    /// What becomes of a request of a client for a file of an export.
+    /// The decision about a client's request for a file of an export.
     ///
-    /// As with knfsd, an export that is closed to a client is stale for it: its handles came from what was open once; and
-    /// nothing is permitted by way of a port that anybody on the client could have.
+    /// As with knfsd, the handles of an export that a client may not use are stale for it, because the client got them when it could;
+    /// and requests from an unreserved port, which any user of the client can open, are refused.
     pub(crate) fn decide(
         &self,
         client: SocketAddr,
@@ -225,12 +225,12 @@ impl Exports {
 }
 
 impl ExportClient {
-    /// Whether a request comes from a port that anybody on the client could have.
+    /// Whether a request comes from a port that any user of the client can open.
     pub(crate) fn is_closed_to(&self, client: SocketAddr) -> bool {
         self.rules.common().secure_ports && client.port() >= 1024
     }
 
-    /// Everybody, by one set of rules.
+    /// Everybody, under one set of rules.
     #[must_use]
     pub fn everyone(rules: ExportRules) -> Self {
         Self {
@@ -299,8 +299,8 @@ fn find_mounts(exports: &mut [Export]) {
     }
 }
 
-/// Whether a directory is the root of another tree, by device and inode number: handles of one directory are not
-/// alike where one tree's are the kernel's and the other's stand in a table.
+/// Whether a directory is the root of another tree, by device and inode number: the handles of one directory differ if one
+/// tree's are the kernel's and the other's come from a table.
 fn is_root_of(vfs: &dyn Vfs, directory: &NodeHandle, other: &dyn Vfs) -> bool {
     let [this, root] = [(vfs, directory), (other, &other.root())].map(|(vfs, node)| vfs.attributes(node));
     matches!((this, root), (Ok(this), Ok(root)) if (this.fsid, this.fileid) == (root.fsid, root.fileid))
@@ -322,7 +322,7 @@ fn begins_with(path: &[impl AsRef<[u8]>], beginning: &[impl AsRef<[u8]>]) -> boo
             .all(|(own, asked)| own.as_ref() == asked.as_ref())
 }
 
-/// A path's components; doubled and trailing slashes and "." count for nothing.
+/// A path's components; doubled and trailing slashes and "." are ignored.
 pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")

@@ -1,26 +1,26 @@
-//! What becomes of each word of exports(5), and what each does.
+//! Every option of exports(5): how it is treated, and what it does.
 
 use super::Fsid;
 use super::options::{MountPoint, Options, Permission};
 use super::rules::Flavor;
 
-/// What system calls take for "no id".
+/// The id that means "none" to system calls.
 const NO_ID: u32 = u32::MAX;
 
-/// What becomes of a word.
+/// How an option is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It does what exports(5) says.
     Honoured,
-    /// It asks for what already is.
+    /// It asks for what is the case anyway.
     Accepted,
-    /// It is taken with a warning that says what differs.
+    /// It is accepted with a warning that says what differs.
     Warned,
-    /// It is an error that says what to do instead.
+    /// It is an error; the text says what to do instead.
     Refused,
 }
 
-/// Every word, as it may be written, and what becomes of it.
+/// Every option, as it may be written, and how it is treated.
 pub const WORDS: [(&str, Fate); 54] = {
     use Fate::{Accepted, Honoured, Refused, Warned};
     [
@@ -81,15 +81,15 @@ pub const WORDS: [(&str, Fate); 54] = {
     ]
 };
 
-/// What else is to be said of a word that was taken.
+/// Remarks about an option that was accepted.
 pub(super) type Remark = Option<&'static str>;
 
-/// Takes the words of one list of options, in their order.
+/// Applies the options of one list, in their order.
 pub(super) struct Taker<'o> {
     options: &'o mut Options,
-    /// What held before the first `sec=` of the list, which each flavour begins with.
+    /// The options before the first `sec=` of the list, with which each flavour begins.
     before: Permission,
-    /// The flavours that words are about now; none: all.
+    /// The flavours to which options apply now; none: all.
     about: Vec<Flavor>,
     /// Whether this list named flavours, which then replace those of the line's defaults.
     named: bool,
@@ -105,7 +105,7 @@ impl<'o> Taker<'o> {
         }
     }
 
-    /// Takes one word. An error says why it cannot be taken, and what to write instead.
+    /// Applies one option. An error says why it is not accepted, and what to write instead.
     pub(super) fn take(&mut self, word: &[u8]) -> Result<Remark, String> {
         let (name, value) = match word.iter().position(|byte| *byte == b'=') {
             Some(at) => (&word[..at], Some(&word[at + 1..])),
@@ -261,7 +261,7 @@ fn fsid(text: &str) -> Result<Fsid, String> {
         .ok_or_else(|| "expected a number of 32 bits, root, or a UUID".into())
 }
 
-/// Why a word is not taken.
+/// Why an option is not accepted.
 fn refusal(name: &str) -> String {
     match name {
         "pnfs" => "pNFS is NFSv4's, which this version does not speak: leave it out",

@@ -79,8 +79,8 @@ fn dump(service: &NfsService, reply: &mut Vec<u8>) {
     MountList(entries).encode(reply);
 }
 
-/// The exports that have a line for whoever asks, each with all its clients, as written. What others have is not told; an
-/// administrator asks `curt exports`. Where no name service answers in time, the export is told: it may be one for the asker.
+/// The exports that have a line for this client, each with all its clients, as written. Others are not listed; an administrator
+/// can use `curt exports`. If no name service answers in time, the export is listed: it may be one for this client.
 fn exports(service: &NfsService, asker: SocketAddr, reply: &mut Vec<u8>) {
     let exports = service.exports.current();
     let deadline = service.exports.deadline();

@@ -75,7 +75,7 @@ fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<Mountab
     Err(refused)
 }
 
-/// What an export says of a client, if anything; waits for names until `deadline` if it must.
+/// An export's rules for a client, if it has any; if need be, waits for names until `deadline`.
 pub(super) fn entry_of(
     service: &NfsService,
     export: &Export,
@@ -94,8 +94,8 @@ pub(super) fn entry_of(
     }
 }
 
-/// Walks down as root, as mounting is root's business on the client; what the directory then lets its user do is
-/// decided at each request. Symbolic links are not followed: they would lead out of the export.
+/// Walks down as root, because on the client only root mounts; what a user may then do in the directory is decided at each
+/// request. Symbolic links are not followed: they could lead out of the export.
 fn walk(export: &Export, below: &[&[u8]]) -> Result<NodeHandle, Error> {
     let mut at = export.vfs.root();
     for name in below {

@@ -1,4 +1,4 @@
-//! What tells two calls of one number apart: a keyed hash over all of a call that means something.
+//! What distinguishes two calls with one xid: a keyed hash over every significant byte of a call.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ impl Fingerprints {
         Self(SipHasher13::new_with_key(&secret))
     }
 
-    /// Program, version, procedure, credential, arguments and their lengths. Not the stamp of AUTH_SYS, which some clients renew when they
-    /// send a call again. Of the peer's port only what exports ask about it: whether it is reserved.
+    /// Program, version, procedure, credential, arguments and their lengths. Not the stamp of AUTH_SYS, which some clients renew when
+    /// they retransmit a call. Of the peer's port only what matters to exports: whether it is reserved.
     pub(super) fn of(&self, call: &Call<'_>, peer: SocketAddr) -> Fingerprint {
         let mut hasher = self.0;
         (call.program, call.version, call.procedure).hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! What a server remembers over restarts: its key, and the numbers of exports and file systems, so that clients' handles
-//! stay good. Kept in the state directory, which only its owner may read, and one server at a time uses.
+//! What a server keeps over restarts: its key, and the numbers of exports and file systems, so that clients' handles stay
+//! valid. It is in the state directory, which only its owner may read, and one server at a time uses.
 
 mod files;
 mod numbers;
@@ -19,7 +19,7 @@ const NUMBERS_FILE: &str = "numbers";
 /// The bytes of the secret.
 const KEY_BYTES: usize = 16;
 
-/// What a server remembers.
+/// A server's state.
 pub struct State {
     /// None: nothing outlives the process.
     directory: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub enum StateError {
         /// How.
         source: std::io::Error,
     },
-    /// A file of the state is not what this server writes. It is left as it is.
+    /// A file of the state has not the format that this server writes. It is left as it is.
     #[error("{path} is damaged: {what}; move it away to begin anew (clients must then mount again)", path = path.display())]
     Damaged {
         /// Which.
@@ -52,7 +52,7 @@ pub enum StateError {
     /// Another server uses it.
     #[error("{path} is in use by another server: stop that one", path = .0.display())]
     InUse(PathBuf),
-    /// It belongs to somebody else, who could then make handles of any file.
+    /// It belongs to another user, who could make handles of any file.
     #[error("{path} belongs to user {owner}, who could read the key that handles are signed with", path = path.display())]
     Foreign {
         /// The directory.
@@ -65,7 +65,7 @@ pub enum StateError {
     Open {
         /// The directory.
         path: PathBuf,
-        /// What everybody may do with it.
+        /// Its mode.
         mode: u32,
     },
     /// Others may read or change the secret.
@@ -77,7 +77,7 @@ pub enum StateError {
     Exposed {
         /// The secret's file.
         path: PathBuf,
-        /// What everybody may do with it.
+        /// Its mode.
         mode: u32,
     },
     /// No random number was to be had.

@@ -6,8 +6,8 @@ use curt_vfs::NodeHandle;
 use crate::file_handle::Signed;
 use crate::request::{Refusal, Request, Target};
 
-/// The reply to a LOOKUP that found a directory where an export is mounted: its root, if the caller may enter it from `above`.
-/// Where it may not, it sees the directory that is covered, as with knfsd.
+/// The reply to a LOOKUP that found a directory where an export is mounted: that export's root, if the caller may enter it from
+/// `above`; otherwise the directory that is covered, as with knfsd.
 pub(super) fn enter(
     request: &mut Request<'_, '_>,
     above: &Target<'_>,

@@ -5,10 +5,10 @@ use curt_proto::nfs3::{DATA_MAX, Fattr, FsinfoArguments, FsinfoOk, NfsTime, Outc
 use crate::request::{Refusal, Request};
 use crate::status;
 
-/// READ, WRITE and READDIR sizes: all that is ever served, in bytes.
+/// The largest READ, WRITE and READDIR, in bytes.
 const TRANSFER_MAX: u32 = 1 << 20;
 const _: () = assert!(TRANSFER_MAX as usize == DATA_MAX);
-/// Of which sizes should be multiples: a page, in bytes.
+/// Sizes should be multiples of this: a page, in bytes.
 const TRANSFER_MULTIPLE: u32 = 4096;
 
 pub(super) fn run(

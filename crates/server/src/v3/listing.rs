@@ -16,8 +16,8 @@ use curt_xdr::Encode;
 use crate::request::{Request, Target};
 use crate::status;
 
-/// From memory a reply of so many bytes, some hundred names, is made in less than a millisecond: others are not worth being woken
-/// for the calls behind it.
+/// A reply of up to so many bytes, some hundred names, is made from memory in less than a millisecond: waking another thread for
+/// the calls behind it is not worth while.
 const SHORT_MAX: u32 = 64 << 10;
 
 /// What is asked for.

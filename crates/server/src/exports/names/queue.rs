@@ -1,8 +1,8 @@
-//! The questions that are still to be asked, each asker in its turn.
+//! The questions that wait for a worker, scheduled fairly among those who need the answers.
 //!
-//! Whoever has many addresses can make as many questions, and let each hang where its reverse zone is dead. So a network
-//! counts as one asker, of which only some questions wait and a few are asked at once, and beside the first one only while more
-//! could be asked for others: these are not held up by them.
+//! A client with many addresses can cause as many questions, each of which hangs if the reverse zone is dead. So a network counts
+//! as one asker, of which only some questions may wait and a few may be asked at once; more than one only while workers remain
+//! for others. So these are not held up.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(super) const AT_ONCE_OF_OURS: usize = WORKERS / 2;
 enum Asker {
     /// The exports, for their hosts.
     Exports,
-    /// Whoever serves users (`--manage-gids`).
+    /// The groups of users (`--manage-gids`).
     Users,
     /// An IPv4 network of 256 addresses.
     Network4([u8; 3]),
@@ -61,14 +61,14 @@ impl Asker {
     }
 }
 
-/// What one asker has here. Nothing is kept of who has nothing.
+/// The questions of one asker; it has no entry without any.
 #[derive(Default)]
 struct Share {
     waiting: VecDeque<Question>,
     asked: usize,
 }
 
-/// Questions that wait, and how many of whose are being asked.
+/// The questions that wait, and how many of each asker's are being asked.
 #[derive(Default)]
 pub(super) struct Queue {
     shares: HashMap<Asker, Share>,

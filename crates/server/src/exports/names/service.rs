@@ -1,16 +1,16 @@
-//! Whom names are asked of, and what of the answers is believed.
+//! Name services, and which of their answers are trusted.
 
 use std::net::IpAddr;
 
 use crate::sys;
 
-/// A source of names. Each call may take long; none is made by a thread that serves. None of any of them: nobody who would know
-/// answered, which is not the same as that there is none.
+/// A name service. Each call may take long; none is made by a serving thread. `None` from any of them: no responsible service
+/// answered, which is not the same as "there is none".
 pub trait NameService: Send + Sync {
     /// The addresses of a host, an empty list if it is unknown.
     fn addresses(&self, host: &str) -> Option<Vec<IpAddr>>;
 
-    /// The name that an address says it has, if any.
+    /// The name that the reverse look-up of an address gives, if any.
     fn name(&self, address: IpAddr) -> Option<Option<String>>;
 
     /// Whether a netgroup has a machine, by its name or by its address in text.
@@ -46,8 +46,8 @@ impl NameService for SystemNames {
     }
 }
 
-/// The name of a machine, in lower case and without a last dot: only if the name, asked for its addresses, has this one. Who
-/// runs the reverse zone of an address can give it any name. None: nobody answered who would know.
+/// The name of a machine, in lower case and without the final dot: only if the addresses of that name include this one, because
+/// the owner of an address's reverse zone can give it any name. None: no responsible service answered.
 pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<Option<String>> {
     let Some(name) = service.name(address)? else {
         return Some(None);
@@ -58,7 +58,7 @@ pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAdd
 }
 
 /// Whether a netgroup has a machine by its name, by the first part of its name, or by its address. None: it is not known to have
-/// it, and of one of them nobody answered who would know.
+/// it, and for one of these no responsible service answered.
 pub(in crate::exports) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> Option<bool> {
     let name = checked_name(service, address);
     let mut all_known = name.is_some();
