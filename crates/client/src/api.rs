@@ -1,4 +1,4 @@
-//! The values that operations take and give: what a user of this library sees of files.
+//! The arguments and results of operations: what a user of this library sees of files.
 //!
 //! Owns plain data only. Must not know caches, requests or locks.
 
@@ -16,22 +16,21 @@ pub enum Entry {
     Positive(Found),
     /// The name is missing.
     Negative {
-        /// For how long that may be remembered; zero: not at all.
+        /// How long that may be cached; zero: not at all.
         entry_valid: Duration,
     },
 }
 
-/// An object that a name leads to. Whoever is given one holds one look-up of it, to be given back by
-/// [`crate::Client::forget`].
+/// An object that a name leads to. It counts as one look-up of the object, to be given back by [`crate::Client::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The object.
     pub id: InodeId,
     /// Its attributes, with an inode number that is unique within the mount.
     pub attributes: Attributes,
-    /// For how long the name may be remembered.
+    /// How long the name may be cached.
     pub entry_valid: Duration,
-    /// For how long the attributes may be remembered.
+    /// How long the attributes may be cached.
     pub attributes_valid: Duration,
 }
 
@@ -40,7 +39,7 @@ pub struct Found {
 pub struct Stat {
     /// What they are, with an inode number that is unique within the mount; unsent writes count for the size.
     pub attributes: Attributes,
-    /// For how long they may be remembered.
+    /// How long they may be cached.
     pub valid: Duration,
 }
 
@@ -90,12 +89,12 @@ impl OpenFlags {
     }
 }
 
-/// What an open found about data that were cached before it.
+/// Whether data that were cached before an open are still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataState {
     /// They are still the file's.
     Same,
-    /// They are not: whoever keeps copies (a kernel's pages) has to drop them before the open is answered.
+    /// They are not: a caller with copies (a kernel with pages) has to drop them before it answers the open.
     Changed,
 }
 
@@ -104,7 +103,7 @@ pub enum DataState {
 pub struct Opened {
     /// To be used by reads and writes and given to [`crate::Client::release`].
     pub file: Arc<crate::OpenFile>,
-    /// Whether data kept from before are good.
+    /// Whether data cached from before are valid.
     pub data: DataState,
 }
 
@@ -117,10 +116,10 @@ pub struct DirEntry<'a> {
     pub fileid: u64,
     /// The type, if it is known.
     pub kind: Option<Kind>,
-    /// Where a listing goes on after this name.
+    /// Where a listing continues after this name.
     pub cookie: u64,
-    /// What a look-up of the name would give; only in listings that ask for it, never for `.` and `..`, and not where the
-    /// server said too little. It holds one look-up if the listener takes the name.
+    /// The result of a look-up of the name; only in listings that ask for it, never for `.` and `..`, and not if the server
+    /// said too little. It counts as one look-up if the listener takes the name.
     pub found: Option<Found>,
 }
 
@@ -136,12 +135,12 @@ impl fmt::Debug for DirEntry<'_> {
     }
 }
 
-/// What a listener says of the name it was told.
+/// A listener's answer to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// Taken; more is welcome.
+    /// Taken; the listing continues.
     Took,
-    /// Not taken, there is no room: the listing ends here and will go on before this name.
+    /// Not taken, there is no room: the listing ends here and will continue with this name.
     Full,
 }
 
@@ -177,20 +176,20 @@ pub struct FileSystemStatistics {
     pub name_max: u32,
 }
 
-/// Told of what a client finds out by itself. Called without any lock of the client; may be called on any thread that is
-/// inside an operation, so it must not wait for other operations.
+/// Is notified of changes that a client finds by itself. Called without any lock of the client, on any thread that is inside
+/// an operation; so it must not wait for other operations.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// A file's data were changed by others: copies are void. What an open finds is in [`Opened::data`], too.
+    /// A file's data were changed by others: copies are invalid. What an open finds is in [`Opened::data`], too.
     ///
     /// `size_before`: the size that attributes told before. Nothing if no attributes tell of the change: what was written went
     /// elsewhere than whoever keeps copies had thought.
     fn contents_changed(&self, id: InodeId, size_before: Option<u64>);
 
-    /// The same of a directory: which of its names are there is not known any more.
+    /// The same for a directory: its names are no longer known.
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
     }
 
-    /// This client changed an object in a way that nobody waited for: whoever keeps its attributes has to ask for them again.
+    /// This client changed an object in the background: cached copies of its attributes are invalid.
     fn attributes_changed(&self, id: InodeId);
 }

@@ -23,12 +23,12 @@ use crate::{
     plan::v3,
 };
 
-/// Whether the attributes of others may be asked for together with one object's.
+/// Whether the attributes of other objects may be requested together with one object's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// If they are expected to be wanted.
     IfWorthIt,
-    /// They would be too old for whoever wants them.
+    /// They would be too old for the caller.
     Nothing,
 }
 
@@ -45,7 +45,7 @@ impl Client {
         self.stat(&self.asked(caller), &inode)
     }
 
-    /// The attributes of `id` as they were last heard, however old, without any request: for a server that does not answer.
+    /// The last known attributes of `id`, however old, without any request: for a server that does not answer.
     #[must_use]
     pub fn last_attributes(&self, id: InodeId) -> Option<Stat> {
         let attributes = self.held(id).ok()?.attributes()?;
@@ -55,7 +55,7 @@ impl Client {
         })
     }
 
-    /// What events tell of `id`, without any request; all zero if it is not known.
+    /// The fields of events about `id`, without any request; all zero if it is unknown.
     #[must_use]
     pub fn subject(&self, id: InodeId) -> Subject {
         self.held(id)
@@ -95,7 +95,7 @@ impl Client {
         Err(Errno::IO)
     }
 
-    /// Has the server know of all bytes written here.
+    /// Sends all bytes written here to the server.
     pub(crate) fn settle(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
         if !inode.has_unsent() {
             return Ok(());
@@ -107,13 +107,13 @@ impl Client {
             .map_err(errno::of_data)
     }
 
-    /// Asks for attributes, or waits for those that somebody else has asked for. To be followed by another decision: what
-    /// came may still be too old for this operation.
+    /// Requests attributes, or waits for those that another operation has requested. To be followed by another decision: they may
+    /// still be too old for this operation.
     pub(crate) fn revalidate(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
         self.revalidate_with(asked, inode, Beside::IfWorthIt)
     }
 
-    /// The same; `beside` says whether others' attributes may be asked for as well.
+    /// The same; `beside` says whether attributes of other objects may be requested as well.
     pub(crate) fn revalidate_with(
         &self,
         asked: &Asked,
@@ -150,8 +150,8 @@ impl Client {
         Ok(())
     }
 
-    /// Asks about something that is remembered. `None`: the server was silent for as long as `softreval` waits, so this
-    /// operation is content with what is remembered.
+    /// Revalidates something that is cached. `None`: the server was silent for as long as `softreval` waits, so this operation
+    /// uses what is cached.
     pub(crate) fn patiently<T>(
         &self,
         asked: &Asked,
@@ -176,7 +176,7 @@ impl Client {
         self.count(ClientCounter::SoftRevalidation);
     }
 
-    /// Asks for attributes that were known, and maybe for those of others in the same directory.
+    /// Requests attributes that were known, and perhaps those of other objects in the same directory.
     fn ask_again(&self, asked: &Asked, inode: &Arc<Inode>, beside: Beside) -> Result<(), Errno> {
         match beside {
             Beside::IfWorthIt if self.refresh_home(asked, inode)? => Ok(()),
@@ -213,7 +213,7 @@ impl Client {
         }
     }
 
-    /// The error number of a refusal that was about `inode`; takes note of a handle that leads nowhere.
+    /// The errno of a failure that was about `inode`; notes if its handle is stale.
     pub(crate) fn refused(&self, inode: &Inode, status: Status) -> Errno {
         if matches!(status, Status::Stale | Status::Badhandle) {
             inode.mark_stale();
@@ -351,7 +351,7 @@ impl Client {
         }
     }
 
-    /// An operation of the caller on `inode` was refused for want of `rights`.
+    /// The server refused the caller an operation on `inode` that takes `rights`.
     pub(crate) fn note_refusal(
         &self,
         asked: &Asked,

@@ -1,9 +1,9 @@
-//! Who makes a system call: its groups, which the kernel's request does not carry, and the credential made of it.
+//! The caller of a system call: its groups, which the kernel's request does not carry, and its credential.
 //!
-//! Owns reading `/proc/TID/status` and remembering it for a short while. A remembered entry is used only for the same task:
-//! the inode of `/proc/TID` belongs to one task and its start, so a number that is used again is not mistaken. Whose status
-//! cannot be read (another pid namespace, gone by now, no permission) is its uid and gid alone, which can only narrow what it
-//! may do. Must not know requests or caches.
+//! Owns reading `/proc/TID/status` and caching it for a short while. A cached entry is used only for the same task: the inode of
+//! `/proc/TID` belongs to one task and its start, so a number that is reused is not mistaken. If the status cannot be read
+//! (another pid namespace, the task is gone, no permission), the caller has its uid and gid alone, which can only reduce what it
+//! may do. Must not know requests or other caches.
 
 use std::{
     collections::HashMap,
@@ -21,11 +21,11 @@ use parking_lot::Mutex;
 
 use crate::{environment::Clock, identity::Caller};
 
-/// How long a task's groups are believed.
+/// How long a task's groups are cached.
 const BELIEVED: Duration = Duration::from_secs(1);
 
-/// How long a task's number is taken for that same task without looking. Numbers are given in turn, so one comes again only
-/// after all others were given; that takes longer than this by orders of magnitude.
+/// How long a task's number is taken for the same task without checking. Numbers are assigned in turn, so one is reused only
+/// after all others; that takes longer than this by orders of magnitude.
 const SAME_TASK: Duration = Duration::from_millis(10);
 
 /// Tasks remembered at most.
@@ -163,7 +163,7 @@ fn parse_groups(status: &[u8]) -> Option<Arc<[u32]>> {
     Some(groups.into())
 }
 
-/// How requests say who asks (`sec=`).
+/// The security flavour of requests (`sec=`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Security {
     /// `sec=sys`: uid, gid and groups, with this host's name.
@@ -179,11 +179,11 @@ impl Security {
         Self::Sys(MachineName::new(rustix::system::uname().nodename().to_bytes()))
     }
 
-    /// The credential by which requests of `caller` go.
+    /// The credential of requests on behalf of `caller`.
     ///
-    /// AUTH_SYS carries 16 groups besides the gid. Of a caller with more those are sent that can help: the gid itself is left
-    /// out, since it is carried anyway, and of the others the 16 lowest, as other clients do, so that a server that knows
-    /// users' groups itself or an administrator who gave important groups low numbers sees what they expect.
+    /// AUTH_SYS carries 16 groups besides the gid. If the caller has more, the gid itself is left out, since it is carried anyway,
+    /// and of the others the 16 lowest are sent, as other clients do: administrators can give important groups low numbers, and
+    /// servers that look users' groups up themselves need none of them.
     #[must_use]
     pub fn credential(&self, caller: &Caller) -> Credential {
         let machine_name = match self {

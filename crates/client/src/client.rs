@@ -1,7 +1,7 @@
 //! The client of one mount.
 //!
-//! Owns the root, the look-ups that somebody holds, the names, and what all operations begin with. Each operation is a method
-//! in the file of its concept; none holds a mutex across a request.
+//! Owns the root, the counted look-ups, the names, and the common beginning of all operations. Each operation is a method in the
+//! file of its concept; none holds a mutex across a request.
 
 use std::{
     cell::Cell,
@@ -38,7 +38,7 @@ use crate::{
     turned_away::TurnedAway,
 };
 
-/// What a server said at mount time.
+/// What the server returned at mount time.
 #[derive(Clone, Copy, Debug)]
 pub struct MountedRoot {
     /// The handle of the mount's root.
@@ -51,8 +51,8 @@ pub struct MountedRoot {
 
 /// A mounted export. All methods may be called by many threads at once; each waits for what it asks the server.
 ///
-/// Whoever is given a [`crate::Found`] holds one look-up of its inode, which keeps its number valid until it is given back
-/// ([`Client::forget`]).
+/// Each [`crate::Found`] that is returned counts as one look-up of its inode, which keeps the inode's number valid until it is
+/// given back ([`Client::forget`]).
 pub struct Client {
     pub(crate) core: Arc<Core>,
     pub(crate) names: DentryCache,
@@ -62,13 +62,13 @@ pub struct Client {
     pub(crate) space: Mutex<Option<KnownSpace>>,
     pub(crate) silly_names: AtomicU64,
     pub(crate) silly_places: SillyPlaces,
-    /// Changes of one name are done one after the other.
+    /// Serialises changes of one name.
     pub(crate) turns: Turns,
-    /// Whose opens failed and will be tried again.
+    /// Threads whose opens failed and will be tried again.
     pub(crate) turned_away: TurnedAway,
     /// The memory of listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
-    /// Runs what nobody waits for.
+    /// Runs background work.
     pub(crate) background: Arc<dyn Background>,
     /// `softreval`.
     pub(crate) patience: Option<Arc<Patience>>,
@@ -79,10 +79,10 @@ pub struct Client {
     held: HeldInodes,
 }
 
-/// How often an operation decides anew before it is given up.
+/// How often an operation decides anew before it fails.
 const ROUNDS_MAX: usize = 16;
 
-/// After so many rounds an operation takes what the last answer said.
+/// After so many rounds an operation uses the last answer.
 const ROUNDS_CONTENT: usize = 12;
 
 /// One operation: who asks, since when.
@@ -90,9 +90,9 @@ pub(crate) struct Asked {
     pub(crate) identity: Arc<Identity>,
     pub(crate) interrupt: Interrupt,
     pub(crate) began: Moment,
-    /// When the server's present life was noticed.
+    /// When the server's last restart was noticed.
     server_since: Moment,
-    /// The server was silent for as long as `softreval` waits: what is remembered has to do.
+    /// The server was silent for as long as `softreval` waits: cached data have to do.
     pub(crate) is_content: Cell<bool>,
 }
 
@@ -225,12 +225,12 @@ impl Client {
         self.core.options()
     }
 
-    /// From now on `options` are in force (remount). What was learned under others is judged by the new ones.
+    /// From now on `options` are in force (remount), also for what was learned under other options.
     pub fn set_options(&self, options: CacheOptions) {
         self.core.set_options(options);
     }
 
-    /// What was decided and asked so far.
+    /// A snapshot of the counters of decisions and requests.
     #[must_use]
     pub fn counters(&self) -> ClientSnapshot {
         ClientSnapshot {
@@ -251,13 +251,13 @@ impl Client {
         self.core.wire.statistics()
     }
 
-    /// What it said of paths.
+    /// The server's PATHCONF.
     #[must_use]
     pub fn path_limits(&self) -> &PathLimits {
         &self.path_limits
     }
 
-    /// What the server said of itself at mount time.
+    /// What the server reported about itself at mount time.
     #[must_use]
     pub fn server_limits(&self) -> &ServerLimits {
         &self.server_limits

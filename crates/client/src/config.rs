@@ -1,4 +1,4 @@
-//! What a client is told when it is made.
+//! The configuration of a client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
 /// Bounds of a client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Names that are known to be there, with the attributes and rights of what they lead to. The oldest used are forgotten
-    /// beyond it. What somebody holds a look-up of is not counted.
+    /// Positive names, with the attributes and rights of the objects. Beyond it the least recently used are forgotten. Objects
+    /// with counted look-ups do not count.
     pub names: usize,
-    /// Names that are known to be missing, of all directories.
+    /// Negative names, of all directories.
     pub missing_names: usize,
-    /// Names that are known to be missing, of one directory.
+    /// Negative names of one directory.
     pub missing_names_per_directory: usize,
     /// Bytes that the names of listed directories take, beside the above. A listing is not hurt by too few, but what it can do
     /// about a server that refuses its own cookies is.
@@ -36,29 +36,29 @@ impl Default for Limits {
     }
 }
 
-/// What a client does, apart from whom it talks to.
+/// How a client behaves, whatever server it talks to.
 ///
-/// Times of last access are the server's alone: reading from a cache changes none, whatever `noatime` or `relatime` say.
+/// Access times are the server's alone: reading from a cache changes none, whatever `noatime` or `relatime` say.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
-    /// What is believed, and for how long.
+    /// What is cached, and for how long.
     pub cache: CacheOptions,
-    /// How data are moved.
+    /// How data are read and written.
     pub data: DataOptions,
-    /// What is remembered at most.
+    /// The bounds of the caches.
     pub limits: Limits,
-    /// `softreval`: how long what is remembered is asked about before it is believed although it is too old, the server being
-    /// silent; `None`: as long as the transport waits. What is not remembered is waited for in any case.
+    /// `softreval`: how long revalidation waits for a silent server before cached data are used although they are too old; `None`:
+    /// as long as the transport waits. Without cached data the operation waits in any case.
     pub soft_revalidation: Option<Duration>,
 }
 
-/// What a client is given from outside.
+/// What a client gets from outside.
 #[derive(Clone)]
 pub struct Environment {
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Runs work that nobody waits for.
+    /// Runs background work.
     pub background: Arc<dyn Background>,
-    /// Is told what the client finds out by itself.
+    /// Is notified of changes that the client finds by itself.
     pub observer: Option<Arc<dyn Observer>>,
 }

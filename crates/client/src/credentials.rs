@@ -1,7 +1,7 @@
-//! Callers made small: one identity per uid, gid and set of groups.
+//! Interned callers: one identity per uid, gid and set of groups.
 //!
-//! Owns the key of the AccessCache. Invariants: equal callers have one [`Identity`] while it is remembered; a number is never
-//! given to two different callers, so what was kept under a forgotten number is lost, never mistaken.
+//! Owns the key of the AccessCache. Invariants: equal callers have one [`Identity`] while it is in the table; a number is never
+//! given to two different callers, so what was cached under a forgotten number is lost, never mistaken.
 
 use std::{
     collections::HashMap,
@@ -29,15 +29,15 @@ pub(crate) struct Identity {
     pub(crate) gid: u32,
     /// Sorted, each once.
     pub(crate) groups: Arc<[u32]>,
-    /// How requests in its name are signed.
+    /// The credential of its requests.
     pub(crate) credential: Arc<Credential>,
-    /// The server once granted it less than mode bits do: mode bits do not judge it any more.
+    /// The server once granted it less than the mode bits do: they no longer decide about it.
     disputed: AtomicBool,
 }
 
 impl Identity {
-    /// Whether mode bits may judge it: neither the superuser, whom the server may squash, nor one who has more groups than
-    /// AUTH_SYS carries, nor one with whom the server has disagreed.
+    /// Whether mode bits may decide about it: not if it is the superuser, whom the server may squash, nor if it has more groups than
+    /// AUTH_SYS carries, nor once the server has decided otherwise than they do.
     pub(crate) fn can_be_judged_by_bits(&self) -> bool {
         let fits = self.groups.iter().filter(|group| **group != self.gid).count() <= GROUPS_MAX;
         self.uid != 0
@@ -46,7 +46,7 @@ impl Identity {
             && !self.disputed.load(Relaxed)
     }
 
-    /// Mode bits do not judge it from now on; true the first time.
+    /// From now on mode bits do not decide about it; returns whether they did.
     pub(crate) fn dispute(&self) -> bool {
         !self.disputed.swap(true, Relaxed)
     }

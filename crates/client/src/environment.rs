@@ -1,4 +1,4 @@
-//! What the client is given from outside: time, and somebody to run work that nobody waits for.
+//! What the client gets from outside: a clock, and threads for background work.
 //!
 //! Owns the two traits by which time and threads reach this crate, so that a test can script both. Nothing else in this
 //! crate reads a clock, sleeps or starts a thread. Must not know inodes, procedures or caches.
@@ -10,9 +10,9 @@ use std::{
 
 use curt_rpc::client::Interrupt;
 
-/// Tells the time, and lets time pass.
+/// A clock that can also wait.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The present, on a scale that never goes back.
+    /// The present time; it never goes back.
     fn now(&self) -> Instant;
 
     /// Lets `duration` pass, or less if `interrupt` is raised first. A scripted clock returns at once, `duration` later.

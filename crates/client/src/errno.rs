@@ -1,6 +1,6 @@
-//! From what a server or the wire says to what a program is told.
+//! From statuses and transport errors to the errnos that programs get.
 //!
-//! Owns the one table of it.
+//! Owns the one table.
 
 use curt_proto::nfs3::Status;
 use curt_rpc::client::CallError;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::data::DataError;
 
-/// The error number of a refusal.
+/// The errno for a status.
 #[must_use]
 pub fn of_status(status: Status) -> Errno {
     match status {
@@ -45,7 +45,7 @@ pub fn of_status(status: Status) -> Errno {
     }
 }
 
-/// The error number of a request without an answer.
+/// The errno for a request without an answer.
 #[must_use]
 pub fn of_call(error: CallError) -> Errno {
     match error {
@@ -57,12 +57,12 @@ pub fn of_call(error: CallError) -> Errno {
     }
 }
 
-/// As an event tells it: 0, or the negative errno.
+/// The result in an event: 0, or the negative errno.
 pub(crate) fn told<T>(answer: &Result<T, Errno>) -> i32 {
     answer.as_ref().err().map_or(0, |errno| -errno.raw_os_error())
 }
 
-/// The error number of data that could not be moved.
+/// The errno for a failed transfer of data.
 #[must_use]
 pub fn of_data(error: DataError) -> Errno {
     match error {

@@ -1,7 +1,7 @@
-//! Look-ups that somebody holds: an inode's number is good as long as there are any.
+//! Counted look-ups: an inode's number is valid as long as there are any.
 //!
-//! Owns the table from numbers to inodes. An entry takes 8 bytes, the count is in the inode: a kernel holds as many as there
-//! are names. Invariant: an inode is in the table exactly while its count is above 0.
+//! Owns the table from numbers to inodes. An entry takes 8 bytes, and the count is in the inode: a kernel can hold look-ups of as
+//! many inodes as there are names. Invariant: an inode is in the table exactly while its count is above 0.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{identity::InodeId, inode::Inode};
 
-/// All inodes of a mount that somebody holds look-ups of.
+/// All inodes of a mount with counted look-ups.
 #[derive(Debug, Default)]
 pub(crate) struct HeldInodes {
     hasher: RandomState,
@@ -30,7 +30,7 @@ impl HeldInodes {
             .map(Arc::clone)
     }
 
-    /// Somebody is given a look-up.
+    /// Counts one more look-up.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) {
         let hash = self.hasher.hash_one(inode.id());
         let mut inodes = self.inodes.lock();
@@ -39,7 +39,7 @@ impl HeldInodes {
         }
     }
 
-    /// Somebody gives back `lookups` of them. Returns the inode if those were the last.
+    /// Gives back `lookups` of them. Returns the inode if those were the last.
     pub(crate) fn release(&self, id: InodeId, lookups: u64) -> Option<Arc<Inode>> {
         let hash = self.hasher.hash_one(id);
         let mut inodes = self.inodes.lock();

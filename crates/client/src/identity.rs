@@ -1,4 +1,4 @@
-//! Who asks, and about what: callers and inode numbers.
+//! Callers and inode numbers.
 
 use std::{fmt, sync::Arc};
 

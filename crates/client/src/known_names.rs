@@ -1,7 +1,7 @@
-//! What is kept of a directory's names: found, kept, forgotten.
+//! Keeping a directory's names in the DentryCache.
 //!
-//! Owns the one way in which a name gets into the DentryCache, and that `..` is kept with its directory. Whether something may be
-//! kept or served is policy's.
+//! Owns the one way in which a name gets into the DentryCache, and that `..` is kept with its directory. Policy decides whether a
+//! name may be kept or served.
 
 use std::sync::Arc;
 

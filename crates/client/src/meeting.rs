@@ -1,4 +1,4 @@
-//! Opens and removals by this mount that coincide.
+//! Concurrent opens and removals of one file by this mount.
 //!
 //! An NFSv3 server forgets a file with its last name. So a file counts as being opened before the server is asked for permission,
 //! and a removal then treats it as open (silly rename). A removal of a file that nobody has open is registered until it has ended,

@@ -1,4 +1,4 @@
-//! Inode numbers that are unique within a mount, though the server's are so within one of its file systems only.
+//! Inode numbers that are unique within a mount, although the server's are unique only within one of its file systems.
 //!
 //! Numbers of the root's file system stay as they are. Those of others get the highest bit, 15 bits for the file system and
 //! the server's number where it fits in 48 bits; what does not fit (and numbers of the root's file system that have the

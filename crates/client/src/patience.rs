@@ -1,4 +1,4 @@
-//! `softreval`: how long an operation waits for a server that does not answer before it is content with what is remembered.
+//! `softreval`: how long an operation waits for a server that does not answer before it uses what is cached.
 //!
 //! Owns the interrupts of requests that only revalidate: each is raised when its caller's is, or when its time is over. One
 //! delayed task serves all of them. Must not know what is asked.
@@ -40,7 +40,7 @@ pub(crate) struct Wait<'a> {
     _caller: Registration<'a>,
 }
 
-/// Ends a request when its caller does not wait any more. Waking must not raise, so somebody else does it.
+/// Ends a request when its caller no longer waits. A waker must not raise an interrupt, so a task does it.
 struct Relay {
     interrupt: Interrupt,
     background: Arc<dyn Background>,
@@ -63,7 +63,7 @@ impl Patience {
         })
     }
 
-    /// Begins a wait on behalf of who can be called off by `caller`.
+    /// Begins a wait that `caller`, too, can interrupt.
     pub(crate) fn begin<'a>(self: &Arc<Self>, caller: &'a Interrupt) -> Wait<'a> {
         let interrupt = Interrupt::new();
         let relay = Relay {

@@ -1,8 +1,8 @@
-//! Memory for written bytes, used again.
+//! Reused memory for written bytes.
 //!
-//! Owns the memory that no file holds at the moment. A stream of writes takes and gives back megabytes all the time, and memory
-//! fresh from the kernel costs a page fault for every 4 KiB, more than copying into it. Invariants: at most `kept_max` blocks are
-//! kept, and none from [`Blocks::release`] until one is needed again. Must not know files.
+//! Owns the memory that no file holds at the moment. A stream of writes allocates and frees megabytes all the time, and memory
+//! fresh from the kernel costs a page fault for every 4 KiB, more than copying into it (`docs/decisions/written-blocks.md`).
+//! Invariants: at most `kept_max` blocks are kept, and none from [`Blocks::release`] until one is needed again. Must not know files.
 
 use std::{fmt, mem, ops::Deref, sync::Arc};
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::shared::Shared;
 
-/// Bytes beyond this part of a block are gathered in one; fewer have memory of their own size.
+/// Content larger than this fraction of a block gets a whole block; smaller content has memory of its own size.
 const PART: usize = 16;
 
 /// Blocks of one mount.
@@ -23,7 +23,7 @@ pub(super) struct Blocks {
 #[derive(Default)]
 struct Kept {
     free: Vec<Vec<u8>>,
-    /// Somebody has needed one since the last release.
+    /// A block was needed since the last release.
     keeps: bool,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Blocks {
     }
 }
 
-/// Written bytes, one block at most. Their memory goes back where it came from.
+/// Written bytes, one block at most. Their memory is returned to its [`Blocks`].
 #[derive(Debug)]
 pub(super) struct Block {
     bytes: Vec<u8>,

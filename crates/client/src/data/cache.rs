@@ -1,8 +1,8 @@
-//! The DataCache: which clean bytes of all files go when there are too many.
+//! The DataCache: which clean bytes of all files are evicted when there are too many.
 //!
-//! Owns the order of going: oldest first, but what was read since it last came up gets another round (the clock rule), and what
-//! was read ahead and is still to be read goes last. The bytes themselves are in their files' segments. Must not know why they
-//! were fetched.
+//! Owns the order of eviction, the CLOCK algorithm: oldest first, but what was read since it last came up gets another round, and
+//! what was read ahead and is still to be read is evicted last. The bytes themselves are in their files' segments. Must not know
+//! why they were fetched.
 
 use std::{
     collections::VecDeque,
@@ -32,8 +32,8 @@ pub(super) struct DataCache {
     held: AtomicU64,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
-    /// Held by whoever drops bytes: what he has in hand is not in line, and two such would take what is read ahead for all that
-    /// is left.
+    /// Held during eviction: segments being examined are not in the queue, and two evictions at once could take read-ahead segments
+    /// for all that is left.
     dropping: Mutex<()>,
 }
 
@@ -87,15 +87,15 @@ impl DataCache {
         }
     }
 
-    /// Puts the clean segments `number` in `range` of `file` in line, and drops others if there are too many bytes now.
-    /// To be called with no lock held.
+    /// Queues the clean segments `number` in `range` of `file`, and evicts others if there are too many bytes now. To be called
+    /// with no lock held.
     pub(super) fn admit(bounds: &Bounds, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
         bounds.cache.enter(file, range, number);
         Self::shrink(bounds);
     }
 
-    /// Puts the clean segments `number` in `range` of `file` in line. To be called with no lock held but the file's: who reads
-    /// them at once must not find them out of line, or others go in their place.
+    /// Queues the clean segments `number` in `range` of `file`. To be called with no lock held except the file's: if they were read
+    /// before they are in the queue, others would be evicted in their place.
     pub(super) fn enter(&self, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
         let entry = Entry {
             file: Arc::downgrade(file),
@@ -110,7 +110,7 @@ impl DataCache {
         }
     }
 
-    /// Drops bytes if there are too many. To be called with no lock held.
+    /// Evicts bytes if there are too many. To be called with no lock held.
     pub(super) fn shrink(bounds: &Bounds) {
         let cache = &bounds.cache;
         if cache.held() <= cache.limit {

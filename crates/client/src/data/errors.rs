@@ -16,12 +16,12 @@ pub(super) struct ErrorRecord {
     told: bool,
 }
 
-/// What one open file was told.
+/// The last failure reported to one open file.
 #[derive(Debug)]
 pub(super) struct ErrorCursor(AtomicU64);
 
 impl ErrorRecord {
-    /// Puts a failure on record.
+    /// Records a failure.
     pub(super) fn record(&mut self, error: DataError) {
         self.number += 1;
         self.latest = Some(error);
@@ -37,7 +37,7 @@ impl ErrorRecord {
         }))
     }
 
-    /// The failure that `cursor`'s file was not told of yet, if there is one; now it is told.
+    /// The failure that has not been reported to `cursor`'s file yet, if there is one; it counts as reported now.
     pub(super) fn tell(&mut self, cursor: &ErrorCursor) -> Option<DataError> {
         if cursor.0.swap(self.number, Relaxed) == self.number {
             return None;

@@ -1,7 +1,7 @@
-//! One inode's data: its segments, the requests under way, and what is to be done next.
+//! One inode's data: its segments, the requests in flight, and what is to be done next.
 //!
-//! Owns the state that reading and writing share, and its accounting: whoever changes the segments does so through a
-//! [`CountedGuard`], which tells the mount's bounds. Must not send anything.
+//! Owns the state that reading and writing share, and its accounting: segments are only changed through a [`CountedGuard`], which
+//! updates the mount's totals. Must not send anything.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use super::{cache::Bounds, errors::ErrorRecord, guarded::Guarded, read::Fetch, s
 /// The shared part of a file's data: what workers hold while they are at work.
 pub(super) type FileCore = Guarded<FileState>;
 
-/// The data of one inode, as far as they are with us.
+/// The data of one inode, as far as they are here.
 pub struct FileData {
     pub(super) core: Arc<FileCore>,
     pub(super) bounds: Arc<Bounds>,
 }
 
-/// A WRITE under way.
+/// A WRITE in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) range: Range<u64>,
@@ -39,27 +39,27 @@ pub(super) struct FileState {
     pub(super) segments: Segments,
     /// Number of the last write.
     pub(super) writes: u64,
-    /// WRITEs under way, by number.
+    /// WRITEs in flight, by number.
     pub(super) flights: BTreeMap<u64, Flight>,
     pub(super) flights_started: u64,
     /// Replies to WRITEs; an appender that sees it move asks for the size again.
     pub(super) landings: u64,
     pub(super) wants: Wants,
-    /// The writes up to this number are on the server's disk, or their failure is on record.
+    /// The writes up to this number are on the server's disk, or their failure is recorded.
     pub(super) durable_through: u64,
     /// Workers that send for this file.
     pub(super) workers: usize,
     pub(super) committing: bool,
-    /// Answers by which the server has bytes in its memory only.
+    /// The number of WRITE replies UNSTABLE: the server has those bytes in memory only.
     pub(super) answers: u64,
     /// Of these, the last that a COMMIT covered.
     pub(super) committed: u64,
     pub(super) verifier: Option<WriteVerifier>,
-    /// How often the verifier was another one: the server may have lost its memory.
+    /// How often the write verifier changed: the server may have lost unstable data.
     pub(super) restarts: u64,
     /// Of these, those whose losses have been made good.
     pub(super) restarts_settled: u64,
-    /// Who wrote last: COMMIT goes in that name.
+    /// The credential of the last writer, which COMMIT uses.
     pub(super) last_writer: Option<Arc<Credential>>,
     pub(super) errors: ErrorRecord,
     /// Its number in the mount's list of files with unwritten bytes.
@@ -67,7 +67,7 @@ pub(super) struct FileState {
     /// The mount ends: nothing is sent any more.
     pub(super) stopped: bool,
     pub(super) fetches: Vec<Arc<Fetch>>,
-    /// How often the end of the file may have moved, through us or as far as we heard.
+    /// How often the end of the file may have moved, by this client or others.
     pub(super) resizes: u64,
     /// Where a READ found the end of the server's file.
     pub(super) server_end: Option<u64>,
@@ -89,7 +89,7 @@ pub(super) struct Wants {
 }
 
 impl FileState {
-    /// A fetch that overlaps `range` may bring what was there before: nobody else may use it.
+    /// A fetch that overlaps `range` may return what was there before: no other reader may use it.
     pub(super) fn doubt_fetches(&mut self, range: &Range<u64>) {
         self.fetches
             .retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
@@ -103,7 +103,7 @@ impl FileState {
         (end > 0 && end >= known).then_some(end)
     }
 
-    /// Takes note of the verifier of a reply.
+    /// Notes the verifier of a reply.
     pub(super) fn note_verifier(&mut self, verifier: WriteVerifier) {
         if self.verifier.is_some_and(|known| known != verifier) {
             self.restarts += 1;
@@ -117,7 +117,7 @@ impl FileState {
     }
 }
 
-/// A file's locked state. When it is let go, the bounds learn what it holds now.
+/// A file's locked state. When it is unlocked, the totals are updated with what the file holds then.
 pub(super) struct CountedGuard<'a> {
     state: MutexGuard<'a, FileState>,
     bounds: &'a Bounds,
@@ -202,7 +202,7 @@ impl FileData {
         state.pages_since.is_some() || state.writes > 0
     }
 
-    /// Drops clean bytes as lack of room would.
+    /// Drops clean bytes as eviction would.
     #[cfg(test)]
     pub(super) fn evict_all(&self) {
         self.lock().segments.cut_clean();
@@ -233,7 +233,7 @@ impl FileData {
         self.core.announce();
     }
 
-    /// The file is gone for good (no name, nobody has it open): nothing of it needs to be sent any more.
+    /// The file is gone (no name, and not open): nothing of it needs to be sent any more.
     pub fn discard(&self) {
         let mut state = self.lock();
         state.segments.cut(0..u64::MAX);

@@ -1,7 +1,7 @@
-//! Making written bytes durable, and telling of failures.
+//! Making written bytes durable, and reporting failures.
 //!
-//! Owns what close, fsync, a change of attributes and the end of the mount ask of a file's written bytes. They say what they
-//! want and wait; the sending is done by workers that nobody interrupts, so an interrupted wait loses nothing.
+//! Owns what close, fsync, a change of attributes and the end of the mount need of a file's written bytes. They state the need and
+//! wait; workers that cannot be interrupted do the sending, so an interrupted wait loses nothing.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,8 +11,8 @@ use super::{DataError, DataOwner, DataPlane, OpenData, Unsent, file::FileState};
 use crate::inode::telling::{tell_begin, tell_done};
 
 impl DataPlane {
-    /// Has all bytes written so far on the server's disk when it returns (close, fsync), or says why not: each failure is
-    /// told once to each open file.
+    /// Makes all bytes written so far durable on the server (close, fsync), or returns why that failed: each failure is reported
+    /// once to each open file.
     ///
     /// # Errors
     /// The failure; interruption (the bytes are written behind).
@@ -51,8 +51,8 @@ impl DataPlane {
         }
     }
 
-    /// Has the server know of all bytes written so far when it returns: its size and times are the latest, a SETATTR comes
-    /// after them. Nothing is committed, no failure told.
+    /// Sends all bytes written so far and waits for the replies: the server's size and times are then the latest, and a SETATTR
+    /// comes after them. Nothing is committed, and no failure is reported.
     ///
     /// # Errors
     /// Interruption.
@@ -74,14 +74,14 @@ impl DataPlane {
         told_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
-    /// Starts to write a file's bytes behind, without waiting.
+    /// Starts write-behind of a file, without waiting.
     pub fn write_behind(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let target = owner.data().core.lock().writes;
         self.ask_durable(owner, target);
     }
 
-    /// Writes what all files hold, for at most `limit`, and then ends all requests of the data half that still wait. Returns
-    /// what was given up. For the end of the mount: nothing can be written or read ahead afterwards.
+    /// Writes all unwritten bytes, for at most `limit`, and then ends all requests of the data half that still wait. Returns what
+    /// was given up. For the end of the mount: nothing can be written or read ahead afterwards.
     pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<Unsent> {
         self.sync_until(&self.raised_after(limit))
     }
@@ -96,7 +96,7 @@ impl DataPlane {
             .collect()
     }
 
-    /// Writes what all files hold now, for at most `limit`. Files are written and read as ever meanwhile and afterwards.
+    /// Writes what is unwritten now, for at most `limit`. Files can be read and written as usual meanwhile and afterwards.
     pub fn write_all(self: &Arc<Self>, limit: Duration) {
         self.write_until(&self.raised_after(limit));
     }
@@ -147,7 +147,7 @@ impl DataPlane {
     }
 }
 
-/// Waits for what was written, and tells of it.
+/// Waits for what was written, and emits the events of it.
 fn told_writeback(
     owner: &Arc<dyn DataOwner>,
     wait: impl FnOnce() -> Result<(), DataError>,

@@ -1,6 +1,6 @@
-//! A mutex and the condition that others wait on, so that a waiter can be interrupted.
+//! A mutex with a condition variable whose waiters can be interrupted.
 //!
-//! Owns the one way in which this crate waits for something that is no request.
+//! Owns the one way in which this crate waits for anything but a request.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! How many bytes of all files are not on the server's disk, and who has to wait because they are too many.
+//! Counts the bytes of all files that are not on the server's disk, and makes writers wait if there are too many.
 //!
-//! Owns one bound of a mount. Invariant: what is held and what is reserved are never more than the bound together, but for
-//! one write alone that is larger than all of it. Must not know files.
+//! Owns one bound of a mount. Invariant: held and reserved bytes together never exceed the bound, except for a single write that
+//! is larger than all of it. Must not know files.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Totals {
     }
 }
 
-/// Room for bytes that are about to be written; given back when dropped, by when they are held.
+/// Room reserved for bytes that are about to be written; released when dropped, by which time they count as held.
 #[derive(Debug)]
 pub(super) struct Reservation<'a> {
     ledger: &'a Ledger,

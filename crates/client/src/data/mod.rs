@@ -1,12 +1,12 @@
 //! File data: reading with read-ahead, writing behind, and what has to be on the server's disk when.
 //!
-//! [`DataPlane`] is one per mount, [`FileData`] one per inode, [`OpenData`] one per open file. Invariants: bytes that were
-//! taken by a write are ours until the server says that they are on its disk, or until an error is on record that the next
-//! fsync or close of each open file returns once; what a read returns is never older than what was written here or than
-//! the last [`FileData::invalidate`]. Lock order: the inode's facts, the list of unwritten files, a file's state, the ledger or the
-//! cache's queue; none is held across a request, and no owner is called under any of ours (so an inode may call its
-//! [`FileData`] while it holds its facts).
-//! Must not know names, attribute caches or when data of others are too old: the metadata half says so.
+//! [`DataPlane`] is one per mount, [`FileData`] one per inode, [`OpenData`] one per open file. Invariants: bytes that a write has
+//! taken are kept until the server says that they are on its disk, or until an error is recorded that the next fsync or close of
+//! each open file returns once; a read never returns anything older than what was written here or than the last
+//! [`FileData::invalidate`]. Lock order: the inode's facts, the list of unwritten files, a file's state, the ledger or the
+//! cache's queue; none is held across a request, and no owner is called under any of these (so an inode may call its
+//! [`FileData`] while it holds its facts). Must not know names, attribute caches or when data of others are too old: the metadata
+//! half says so.
 
 mod blocks;
 mod cache;
@@ -47,7 +47,7 @@ pub use shared::{ReadBytes, Shared};
 pub use taking::ReadTarget;
 pub use write::{Position, Taken};
 
-/// What the data half asks of and tells to the inode whose data it moves. Never called with a lock of the data half held.
+/// The inode, as the data half sees it. Never called with a lock of the data half held.
 pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// The handle for READ, WRITE and COMMIT.
     fn handle(&self) -> FileHandle;
@@ -55,21 +55,20 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// Its data.
     fn data(&self) -> &FileData;
 
-    /// Its size by those attributes of the server's that may still be believed; `None` if they are too old.
+    /// Its size by the server's attributes if they are still valid; `None` if they are too old.
     fn believed_size(&self) -> Option<u64>;
 
     /// Its size by the last attributes of the server's, however old.
     fn last_size(&self) -> Option<u64>;
 
-    /// Takes the attributes of a READ's or COMMIT's reply, or `None` if it had none. Is free to call
-    /// [`FileData::invalidate`].
+    /// Absorbs the attributes of a READ's or COMMIT's reply, or `None` if it had none. May call [`FileData::invalidate`].
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant);
 
     /// A WRITE is about to be sent. Each call is answered by one of [`DataOwner::absorb_write`].
     fn begin_write(&self);
 
-    /// Takes the wcc data of a WRITE; empty ones if no reply came or it had none. WRITEs of one file are in flight together, and
-    /// their replies come in any order.
+    /// Absorbs the wcc data of a WRITE; empty ones if no reply came or it had none. Several WRITEs of one file are in flight at the
+    /// same time, and their replies arrive in any order.
     fn absorb_write(&self, wcc: &Wcc, sent_at: Instant);
 
     /// A WRITE's or COMMIT's reply carried this verifier.
@@ -80,7 +79,7 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// What events tell of it. Takes locks of the owner's.
+    /// The fields of events about it. Takes locks of the owner's.
     fn subject(&self) -> Subject {
         Subject::default()
     }
@@ -89,13 +88,13 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     fn label(&self) -> String;
 }
 
-/// As an event tells it: 0, or a negative errno.
+/// The result in an event: 0, or a negative errno.
 fn told<T>(answer: &Result<T, DataError>) -> i32 {
     let error = answer.as_ref().err();
     error.map_or(0, |error| -crate::errno::of_data(*error).raw_os_error())
 }
 
-/// Tells of data that could not be moved. Nobody misses what was only called off.
+/// Emits the event of a failed transfer, unless it was only interrupted.
 fn tell_failure<T>(
     owner: &std::sync::Arc<dyn DataOwner>,
     (offset, count): (u64, u64),
@@ -114,7 +113,7 @@ fn tell_failure<T>(
     });
 }
 
-/// Why data could not be moved.
+/// Why a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataError {
     /// The server refused.
@@ -148,7 +147,7 @@ pub struct DataOptions {
     pub keep_read: u64,
     /// Dirty and uncommitted bytes of all files; writers wait beyond it.
     pub unwritten_bytes: u64,
-    /// How long written bytes stay with us before they are sent and committed.
+    /// How long written bytes stay here before they are sent and committed.
     pub write_behind: Duration,
     /// Every write is on the server's disk when it returns (`sync`, `noac`).
     pub synchronous: bool,

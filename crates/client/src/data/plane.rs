@@ -1,7 +1,7 @@
-//! One mount's data half: what its files share, and what of an open file concerns data.
+//! One mount's data half: what its files share, and an open file's part of it.
 //!
-//! Owns the list of files with unwritten bytes, which keeps them alive until the server has them, and the timer that writes
-//! them behind. Must not know how a file is read or written.
+//! Owns the list of files with unwritten bytes, which keeps them alive until the server has them, and the timer of write-behind.
+//! Must not know how a file is read or written.
 
 use std::{
     collections::BTreeMap,
@@ -43,9 +43,9 @@ pub struct DataPlane {
     pub(super) background: Arc<dyn Background>,
     clock: Arc<dyn Clock>,
     unwritten: Mutex<UnwrittenFiles>,
-    /// Bytes that readers ask for ahead of their need themselves, as a kernel does.
+    /// Bytes that readers request ahead themselves, as a kernel does.
     reader_ahead: AtomicU64,
-    /// Raised when the mount ends: requests that nobody waits for end with it.
+    /// Raised when the mount ends: it ends the requests of background work.
     pub(super) stop: Interrupt,
 }
 
@@ -82,7 +82,7 @@ pub struct OpenData {
 }
 
 impl OpenData {
-    /// Whose credential its requests carry: the opener's.
+    /// The credential of its requests: the opener's.
     #[must_use]
     pub fn credential(&self) -> &Arc<Credential> {
         &self.credential
@@ -154,7 +154,7 @@ impl DataPlane {
         &self.options
     }
 
-    /// Readers ask for so many bytes before they need them, as a kernel does; that much less is read ahead here.
+    /// Readers request so many bytes ahead themselves, as a kernel does; that much less is read ahead here.
     pub fn set_reader_ahead(&self, bytes: u64) {
         // A hint: it orders nothing.
         self.reader_ahead.store(bytes, Relaxed);

@@ -1,7 +1,7 @@
-//! How much more than was asked for is read, and how far ahead.
+//! Read-ahead: how much more than was asked for is read, and how far ahead.
 //!
-//! Owns two heuristics of one open file: whether it is read in sequence, and how large the window before the reader is. They
-//! change how fast an answer is, never the answer. Must not know what is cached or sent.
+//! Owns two heuristics of one open file: whether it is read sequentially, and how large the read-ahead window is. They change how
+//! fast an answer is, never the answer. Must not know what is cached or sent.
 
 use std::{ops::Range, time::Duration};
 
@@ -11,19 +11,19 @@ const WINDOW_MIN: u64 = 128 * 1024;
 /// The window is never asked to be smaller, however near the server is, in bytes.
 const WINDOW_NEAR: u64 = 1 << 20;
 
-/// What a fast connection carries, in bytes per millisecond (10 Gbit/s): so much has to be under way for each millisecond that
-/// the way to the server and back takes. More would only push what is read out of the processors' caches.
+/// What a fast connection carries, in bytes per millisecond (10 Gbit/s): so much has to be in flight for each millisecond of the
+/// round-trip time. More would only evict data from the processors' caches.
 const BYTES_PER_MILLISECOND: u64 = 1_250_000;
 
 /// A single read fetches whole units of this, in bytes.
 pub(super) const UNIT: u64 = 4096;
 
-/// What one open file's reads have looked like.
+/// The pattern of one open file's reads.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// Where a sequence would go on.
+    /// Where a sequence would continue.
     next: u64,
-    /// Bytes before the reader that may be fetched; 0 while it jumps about.
+    /// The window: how many bytes ahead of the reader may be fetched; 0 while it reads at random.
     window: u64,
 }
 

@@ -1,7 +1,7 @@
-//! One segment: bytes of a file and how far they are on their way to the server's disk.
+//! One segment: bytes of a file, and how far they are from being on the server's disk.
 //!
-//! Owns the representation. Bytes that are still being gathered are a segment's own; once anybody else may look at them
-//! they are shared and never change.
+//! Owns the representation. Bytes that are still being collected belong to the segment alone; once others may read them they are
+//! shared and never change.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,8 +1,9 @@
-//! One READ, whose bytes may go straight from the receive buffer to a reader, without being cached.
+//! A READ whose bytes may go straight from the receive buffer to a reader, without being cached
+//! (`docs/decisions/reading-in-place.md`).
 //!
-//! Owns the decision whether one reply is all that a reader needs and nobody else waits for it. It is made on the thread that
-//! reads the connection, under the file's lock; the bytes are passed on without it. Direct reads, which bypass all caches, are
-//! here as well.
+//! Owns the decision whether the reply is all that the reader needs and nobody else waits for it. It is made on the thread that
+//! reads the connection, under the file's lock; the bytes are passed on without the lock. Direct reads, which bypass all caches,
+//! are here as well.
 
 use std::{
     ops::Range,
@@ -25,11 +26,10 @@ use crate::plan::{
     v3::{self, ReadTaker},
 };
 
-/// Where a reader wants its bytes.
+/// The destination of a read.
 pub trait ReadTarget: Send + Sync {
-    /// Takes what was read: all `pieces`, one behind the other. Called once for a read that succeeds, perhaps on another thread,
-    /// which must not be kept waiting; a read that was interrupted may still be given its bytes. The read itself may return up
-    /// to some 20 ms later.
+    /// Receives the bytes: all `pieces`, in order. Called once for a read that succeeds, perhaps on another thread, which must not
+    /// be kept waiting; it may even be called for a read that was interrupted. The read itself may return up to 20 ms later.
     fn put(&self, pieces: &[&[u8]]);
 }
 
@@ -41,12 +41,12 @@ pub(super) struct Straight {
     pub(super) wanted: Range<u64>,
     pub(super) target: Arc<dyn ReadTarget>,
     pub(super) counters: Arc<ClientCounters>,
-    /// Set when the bytes are given away: how many, and whether the file ends behind them.
+    /// Set when the bytes are delivered: how many, and whether the file ends behind them.
     given: OnceLock<(usize, bool)>,
 }
 
 impl Straight {
-    /// How many bytes were given away, and whether the file ends behind them.
+    /// How many bytes were delivered, and whether the file ends behind them.
     pub(super) fn given(&self) -> (usize, bool) {
         self.given.get().copied().unwrap_or_default()
     }
@@ -62,7 +62,7 @@ impl Straight {
         whole && listed && alone && !self.fetch.is_shared()
     }
 
-    /// Takes the READ off the file's list if its bytes are to be given away here.
+    /// Takes the READ off the file's list if its bytes are to be delivered here.
     fn settle(&self, sent_at: Instant, until: u64, end: bool) -> bool {
         let mut state = self.owner.data().core.lock();
         if !self.is_enough(&state, until, end) {

@@ -1,7 +1,6 @@
-//! Taking bytes from a writer.
+//! Accepting bytes from a writer.
 //!
-//! Owns the way from a write to Dirty segments: room first, then the copy, then whoever is to be set to work. Must not know
-//! requests.
+//! Owns the steps from a write to Dirty segments: reserve room, copy, start workers if needed. Must not know requests.
 
 use std::sync::Arc;
 

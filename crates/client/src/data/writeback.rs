@@ -1,10 +1,10 @@
 //! The workers that bring a file's written bytes to the server's disk.
 //!
-//! Owns the order of WRITE and COMMIT. Several workers serve one file, each one request at a time; under the file's lock each
-//! asks what is to be done next. Rules: two WRITEs that overlap are never in flight together; bytes stay with us until a
-//! COMMIT sent after their WRITE's reply brings that reply's verifier, else they are sent again; a verifier that changes
-//! makes everything written up to then be sent and committed before anybody is told that it is durable, for bytes that were
-//! lost may have been overwritten here only in memory. Must not know who waits.
+//! Owns the order of WRITE and COMMIT. Several workers serve one file, each with one request at a time; under the file's lock each
+//! decides what is to be done next. Rules: two WRITEs that overlap are never in flight together; bytes are kept until a COMMIT
+//! sent after their WRITE's reply returns that reply's verifier, otherwise they are sent again; after a change of the verifier
+//! everything written until then is sent and committed before any of it is reported as durable, because lost bytes may have been
+//! overwritten only in memory here. Must not know who waits.
 
 use std::{ops::Range, sync::Arc};
 
@@ -40,7 +40,7 @@ enum Step {
 }
 
 impl DataPlane {
-    /// Sets as many workers to work for a file as it has something to do for.
+    /// Starts as many workers for a file as it has work for.
     pub(super) fn start_workers(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let mut state = owner.data().core.lock();
         let busy = state.flights.len() + usize::from(state.committing);
@@ -75,7 +75,7 @@ impl DataPlane {
         }
     }
 
-    /// A worker's life: it does what is next until nothing is.
+    /// A worker: does the next step until there is none.
     fn work(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         loop {
             let mut state = owner.data().lock();

@@ -1,4 +1,4 @@
-//! The AccessCache of one inode: what the server said to whom.
+//! The AccessCache of one inode: the server's answers by caller.
 //!
 //! Owns storage and its bound. Must not know what an answer is worth.
 

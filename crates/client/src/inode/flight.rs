@@ -1,4 +1,4 @@
-//! A request that is under way, and those who wait for it instead of sending their own, or before they do.
+//! A request in flight, and the operations that wait for it instead of sending their own, or before they do.
 //!
 //! Owns the waiting. Must not know what is asked.
 
@@ -15,24 +15,24 @@ use crate::identity::InodeId;
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Landed {
-    /// The server answered, or the asker went away: whoever still wants to know decides anew.
+    /// The server answered, or the operation that sent it ended: the others decide anew.
     Anyhow,
     /// The server was silent for as long as `softreval` waits.
     Silent,
 }
 
-/// One request under way.
+/// One request in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     ended: Mutex<Option<Landed>>,
     changed: Condvar,
 }
 
-/// The requests under way of a mount, by inode. Few at a time, so none takes room in an inode.
+/// A mount's requests in flight, by inode. Few at a time, so none takes room in an inode.
 #[derive(Debug, Default)]
 pub(crate) struct Flights(Mutex<HashMap<InodeId, Arc<Flight>>>);
 
-/// A request that its asker has to send, and others may wait for. Dropping it ends it.
+/// A request that its owner has to send, and others may wait for. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Departure<'a> {
     flights: &'a Flights,
@@ -42,12 +42,12 @@ pub(crate) struct Departure<'a> {
 }
 
 impl Flights {
-    /// The request about `id` that is under way.
+    /// The request about `id` that is in flight.
     pub(crate) fn under_way(&self, id: InodeId) -> Option<Arc<Flight>> {
         self.0.lock().get(&id).map(Arc::clone)
     }
 
-    /// Joins the request about `id` that is under way, or begins one.
+    /// Joins the request about `id` that is in flight, or begins one.
     pub(crate) fn join(&self, id: InodeId) -> Result<Arc<Flight>, Departure<'_>> {
         match self.0.lock().entry(id) {
             Entry::Occupied(flight) => Ok(Arc::clone(flight.get())),

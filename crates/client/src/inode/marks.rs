@@ -1,6 +1,7 @@
-//! What there is to say of an inode in a bit each, and which directory told of it.
+//! An inode's flags, and the directory in which it was last found.
 //!
-//! Owns the bits: they are beside the facts, for in them they would take eight bytes, of millions of inodes. They order nothing.
+//! Owns the bits: they are beside the facts, because in them they would take eight bytes of each of millions of inodes. All
+//! accesses are relaxed.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -10,9 +11,9 @@ use super::Inode;
 const CAME: u8 = 1;
 /// It was used since its attributes last came with those of others.
 const USED_SINCE: u8 = 2;
-/// The server said that the handle leads nowhere.
+/// The server said that the handle is stale.
 const STALE: u8 = 4;
-/// The server and the mode bits disagreed: they do not judge access to this object any more.
+/// The server and the mode bits disagreed: the mode bits no longer decide about access to this object.
 const BITS_DISPUTED: u8 = 8;
 /// It was looked up, and nothing was done with it since.
 const LOOKED_UP: u8 = 16;
@@ -71,7 +72,7 @@ impl Inode {
         }
     }
 
-    /// Whether the server said that its handle leads nowhere.
+    /// Whether the server said that its handle is stale.
     pub(crate) fn is_stale(&self) -> bool {
         self.marks.load(Relaxed) & STALE != 0
     }

@@ -1,4 +1,4 @@
-//! One inode per handle: finds the inode of a handle as long as anybody holds it.
+//! One inode per handle: finds the inode of a handle as long as there is one.
 //!
 //! Owns weak references only: what keeps an inode alive is a name in the DentryCache, a look-up that somebody holds, an open
 //! file, or a running operation. Invariant: two living inodes of one mount never have the same handle. Handles are found by

@@ -1,4 +1,4 @@
-//! What events tell of an inode. Decides and changes nothing.
+//! The events about an inode. Decides and changes nothing.
 
 use curt_policy::{Freshness, Stamp};
 use curt_trace::{
@@ -9,7 +9,7 @@ use curt_trace::{
 use super::{Inode, InodeFacts, Kept};
 use crate::plan::Kind;
 
-/// What all events about an object tell of it, in the terms of Linux's tracepoints. All zero where nothing is known.
+/// The fields that all events about an object have, in the terms of Linux's tracepoints. All zero if nothing is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The server's number of its file system.
@@ -24,22 +24,22 @@ pub struct Subject {
     pub version: u64,
     /// Its size as programs see it.
     pub size: u64,
-    /// What is remembered and not believed, in Linux's bits.
+    /// What is cached but invalid, in Linux's bits.
     pub cache_validity: u32,
-    /// What is special about it, in Linux's bits.
+    /// Special states, in Linux's bits.
     pub nfsi_flags: u32,
 }
 
-/// Cached data are void (Linux: NFS_INO_INVALID_DATA).
+/// Cached data are invalid (Linux: NFS_INO_INVALID_DATA).
 const INVALID_DATA: u32 = 1 << 1;
 /// Attributes are unknown, or have expired (Linux: NFS_INO_INVALID_CHANGE).
 const INVALID_CHANGE: u32 = 1 << 8;
-/// The handle leads nowhere (Linux: NFS_INO_STALE).
+/// The handle is stale (Linux: NFS_INO_STALE).
 const STALE: u32 = 1;
 /// It was removed and lives until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
 const PRESERVE_UNLINKED: u32 = 1 << 4;
 
-/// Tells that something about an inode begins; `$subject` is computed only for whoever wants the event.
+/// Emits the event that an operation on an inode begins; `$subject` is evaluated only if the event is wanted.
 macro_rules! tell_begin {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         curt_trace::probe!(let subject = $subject; $event {
@@ -53,7 +53,7 @@ macro_rules! tell_begin {
     };
 }
 
-/// Tells that something about an inode is done, or happened.
+/// Emits the event that an operation on an inode is done, or that something happened to it.
 macro_rules! tell_done {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         curt_trace::probe!(let subject = $subject; $event {
@@ -73,18 +73,18 @@ macro_rules! tell_done {
 pub(crate) use {tell_begin, tell_done};
 
 impl Inode {
-    /// Its number for an event, if anybody wants the event. Not to be called where its facts are held.
+    /// Its number for an event, if the event is wanted. Not to be called while its facts are locked.
     pub(crate) fn fileid_for(&self, event: Event) -> u64 {
         let attributes = event.is_wanted().then(|| self.attributes()).flatten();
         attributes.map_or(0, |attributes| attributes.fileid)
     }
 
-    /// What events tell of it. Not to be called where its facts are held.
+    /// The fields of events about it. Not to be called while its facts are locked.
     pub(crate) fn subject(&self) -> Subject {
         self.subject_in(&self.facts())
     }
 
-    /// The same, the facts being held.
+    /// The same, while its facts are locked.
     pub(super) fn subject_in(&self, facts: &InodeFacts) -> Subject {
         let subject = Subject {
             fhandle: handle_hash(self.handle.as_bytes()),
@@ -132,12 +132,12 @@ impl Inode {
         bits
     }
 
-    /// Tells that something that is remembered is not believed any longer.
+    /// Emits the event that cached data or attributes became invalid.
     pub(super) fn tell_invalid(&self, facts: &InodeFacts, cache: &str, reason: &str) {
         tell_done!(self.subject_in(facts), NfsSetCacheInvalid { cache, reason });
     }
 
-    /// Tells of a size that a reply changed.
+    /// Emits the event that a reply changed the size.
     pub(super) fn tell_size(&self, facts: &InodeFacts, before: Option<u64>, cause: SizeCause) {
         let Some(cur_size) = before else { return };
         let Some(new_size) = facts.state.facts().map(|known| known.size) else {

@@ -1,4 +1,4 @@
-//! From the plan's words to those of policy and back.
+//! Conversions between the plan's types and policy's.
 //!
 //! Owns the compact form in which an inode keeps attributes: policy's facts, and the rest here.
 
@@ -6,7 +6,7 @@ use curt_policy::{Before, Facts, ObjectKind, ServerTime, Stamp};
 
 use crate::plan::{self, Attributes, Device, Kind, Timestamp};
 
-/// What a server says of an object that no decision depends on.
+/// The attributes that no decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     kind: Kind,

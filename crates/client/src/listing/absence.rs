@@ -1,6 +1,6 @@
-//! What a directory says of names that it does not have, once all of its names are known.
+//! Answering that a name is missing, from a directory all of whose names are known.
 //!
-//! When it is complete is policy's to decide ([`curt_policy::complete`]); here it is asked, and held against what LOOKUPs find.
+//! Policy decides when a directory is complete ([`curt_policy::complete`]); here that is used, and checked against what LOOKUPs find.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! A request for what follows in a listing, and those who wait for it.
+//! A request for the next names of a listing, and the readers that wait for it.
 //!
-//! Owns the waiting. A reader sends it itself or has it sent ahead; whoever comes first takes what it brought, the others find
-//! that in the sequence. Must not know what is asked.
+//! Owns the waiting. A reader sends it itself or has it sent ahead; the first reader takes the result, the others find it in the
+//! sequence. Must not know what is asked.
 
 use std::sync::Arc;
 

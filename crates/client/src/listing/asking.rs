@@ -1,4 +1,4 @@
-//! Reading on: who asks for what follows, who waits for it, and what its names teach.
+//! Continuing a listing: who requests the next names, who waits for them, and what the reply teaches.
 
 use std::sync::Arc;
 

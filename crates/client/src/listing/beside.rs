@@ -1,7 +1,7 @@
-//! Names beside one that is wanted, in the middle of a large directory that was listed without attributes.
+//! Requesting the neighbours of a wanted name, in the middle of a large directory that was listed without attributes.
 //!
-//! `find`, `rm -r` and their kin read all names and then go through them in another order, of inode numbers mostly. Policy decides after
-//! how many look-ups those beside a name are asked for with it ([`curt_policy::fill::decide_part`]).
+//! `find`, `rm -r` and similar programs read all names and then go through them in another order, mostly of inode numbers. Policy
+//! decides after how many look-ups a name's neighbours are requested with it ([`curt_policy::fill::decide_part`]).
 
 use std::sync::Arc;
 

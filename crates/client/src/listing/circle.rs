@@ -1,8 +1,8 @@
-//! Noticing that a server tells a reader the same names again and again.
+//! Detecting a server that returns the same names again and again.
 //!
-//! A sequence notices a cookie that comes twice as long as it has all its names; of one that is larger than the memory for
-//! listings, names are let go. So each reader remembers one cookie that it was told, another one whenever twice as many names
-//! were told (Brent's way to find a cycle): however long the circle is, it is noticed before it was gone round four times.
+//! A sequence notices a cookie that comes twice as long as it has all its names; but a listing that is larger than the memory for
+//! listings loses names. So each reader remembers one cookie, and replaces it whenever twice as many names have been returned
+//! (Brent's cycle detection): however long the cycle is, it is noticed before it has been repeated four times.
 
 /// What one reader remembers of the cookies that it was told.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,8 +1,8 @@
-//! A directory's names, asked for together because one of them is wanted.
+//! Requesting a directory's names together because one of them is wanted.
 //!
 //! Policy decides whether that is worth while ([`curt_policy::fill`]) and when a directory is complete
-//! ([`curt_policy::complete`]). One such request of a directory is under way at a time; whoever wants another of its names
-//! meanwhile waits for it, and looks again. A reply that does not tell of the name that was wanted leaves it to LOOKUP.
+//! ([`curt_policy::complete`]). One such request of a directory is in flight at a time; a look-up of another of its names waits
+//! for it, and checks again. If the reply does not contain the wanted name, a LOOKUP is sent.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! How a sequence grows: who asks for what follows its last names, and what the replies prove of all of them.
+//! How a sequence grows: who requests the next names, and what the replies prove about all of them.
 //!
-//! Owns who may send, and the label by which others may believe the names. Must not send anything.
+//! Owns who may send, and the label by which other operations may trust the names. Must not send anything.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The memory that listed names take in one mount.
 //!
-//! Owns the bound and the order in which names go: the longest unused first, a reply's worth at a time. What a reader is at
-//! is kept by the reader as well and counts until it lets go of it. The lock here is never held while another is taken.
+//! Owns the bound and the order of eviction: least recently used first, one reply's names at a time. A reader keeps the names at
+//! its position alive, and they count until it moves on. The lock here is never held while another is taken.
 
 use std::{
     collections::VecDeque,

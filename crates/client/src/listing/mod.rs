@@ -1,16 +1,18 @@
 //! Listing directories, of any size and while they change.
 //!
-//! A directory keeps the names that it was last listed with (a [`Sequence`]), for those who list it while it does not change. An
-//! open directory has a pass: the sequence that it reads, where in it, and what it was told. What always holds:
+//! A directory keeps the names of its last listing (a [`Sequence`]), for readers that list it while it does not change. An open
+//! directory has a pass: the sequence that it reads, its position, and the names that were returned. Invariants:
 //!
-//! - A reader goes on from its own cookie with the verifier that came with it, whatever expires or changes meanwhile: names that
-//!   are there all the time are told once each, and a pass sends one request with cookie 0.
-//! - A server that refuses a cookie is asked from the beginning once in a pass, and what was told is left out, exactly.
-//! - What listings take of memory is bounded for the mount; what was not used for longest goes.
+//! - A reader continues from its own cookie with the verifier that came with it, whatever expires or changes meanwhile: names that
+//!   exist all the time are returned once each, and a pass sends one request with cookie 0.
+//! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and leaves out exactly the names that
+//!   were already returned.
+//! - The memory of listings is bounded for the mount; the least recently used are evicted.
 //! - No lock is held across a request.
 //!
-//! `asking` and `fetch` send, `filling` and `refreshing` ask for the names of a directory because one is wanted, `absence` answers for those that it does not have,
-//! `ahead` is waiting for what was sent, `reading` tells, `patch` enters changes of our own.
+//! `asking` and `fetch` send requests; `filling` and `refreshing` request a directory's names because one is wanted; `absence`
+//! answers for names that a directory does not have; `ahead` waits for requests; `reading` returns names to the reader; `patch`
+//! enters this client's own changes.
 
 mod absence;
 mod ahead;
@@ -67,7 +69,7 @@ impl OpenDirectory {
 }
 
 impl Client {
-    /// Opens a directory to be listed. It is closed by letting go of it, which calls off what was asked for ahead of its reader.
+    /// Opens a directory for listing. Dropping it closes it, which cancels a request that was sent ahead of its reader.
     ///
     /// # Errors
     /// EACCES, ENOTDIR; those of ACCESS and GETATTR.

@@ -1,4 +1,4 @@
-//! One pass through a directory: where the reader is, and what it was told.
+//! One pass through a directory: the reader's position, and the names that were returned to it.
 //!
 //! Owns positions of one open directory. Must not send anything.
 

@@ -1,4 +1,4 @@
-//! Changes of our own, entered into listings that are kept.
+//! Entering this client's own changes into cached listings.
 //!
 //! Owns finding a listed name by name, and the cookies of names that no server has listed yet. A change is entered only if the
 //! server's replies prove that nobody else changed the directory meanwhile; otherwise the listing is dropped. Readers keep

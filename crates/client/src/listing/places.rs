@@ -1,4 +1,4 @@
-//! What a [sequence](super::sequence) knows, under its lock: its places in order, and where the server goes on behind them.
+//! The locked state of a [sequence](super::sequence): its places in order, and where the server continues behind them.
 
 use std::sync::Arc;
 

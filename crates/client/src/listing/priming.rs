@@ -1,7 +1,7 @@
-//! What a reply with attributes teaches of single names and objects, whatever it proves of the directory as a whole.
+//! Learning single names and objects from a reply with attributes, whatever it proves about the directory as a whole.
 //!
-//! Owns the distrust: a name is learned only with a handle and attributes that fit together and belong to the directory's own file
-//! system. Must not know why the reply was asked for.
+//! Owns the checks: a name is learned only with a handle and attributes that fit together and belong to the directory's own file
+//! system. Must not know why the request was sent.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! The attributes of a directory's objects, asked for together because those of one have expired.
+//! Requesting the attributes of a directory's objects together because those of one have expired.
 //!
 //! Policy decides whether the others are expected to be wanted, too ([`curt_policy::fill::decide_revalidation`]). The reply's
 //! attributes are dated by when its request was sent, like any others: an open that has to see what others closed before it began
-//! is content with a reply only if that was asked for since. An object that the reply does not tell of is asked about by itself.
+//! accepts a reply only if its request was sent since. A GETATTR is sent for an object that the reply does not contain.
 
 use std::sync::Arc;
 

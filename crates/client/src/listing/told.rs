@@ -1,7 +1,7 @@
-//! The names that a listener was told, for a pass that has to start again.
+//! The names that were returned to a reader, for a pass that has to start again.
 //!
-//! Owns keyed hashes of 128 bits: two names of one directory share one with a probability below 2^-80 for any directory that
-//! fits on a disk, and nobody who makes names knows the key. So a name is left out if and only if it was told.
+//! Owns keyed hashes of 128 bits: two names of one directory have the same hash with a probability below 2^-80 for any directory
+//! that fits on a disk, and whoever creates names does not know the key. So a name is left out if and only if it was returned.
 
 use std::hash::{BuildHasher, Hasher as _, RandomState};
 

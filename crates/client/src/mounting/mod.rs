@@ -1,8 +1,7 @@
 //! From a server's name and a path to a handle and a way to send requests.
 //!
-//! Owns the questions that are asked once at mount time: ports of the portmapper, the root's handle of MOUNT, limits of NFS;
-//! and UMNT at the end. Each question has a time limit, so that whoever mounts can try again or give up. Must not know
-//! inodes or caches.
+//! Owns the requests of mounting: to the portmapper for ports, to MOUNT for the root's handle, to NFS for limits; and UMNT at the
+//! end. Each has a time limit, so that mounting can be retried or given up. Must not know inodes or caches.
 
 mod deadline;
 mod directory;
@@ -62,7 +61,7 @@ pub struct ExportSource {
     pub mount_family: AddressFamily,
     /// `mountport=`; `None`: the portmapper is asked, and the NFS port tried if there is none.
     pub mount_port: Option<u16>,
-    /// In whose name the questions are asked; AUTH_NONE for `sec=none`.
+    /// The credential of these requests; AUTH_NONE for `sec=none`.
     pub credential: Credential,
     /// How long each question may take.
     pub timeout: Duration,
@@ -80,7 +79,7 @@ pub struct Mounted {
     pub wire: Arc<Wire>,
     /// The transport below it.
     pub transport: Arc<TcpTransport>,
-    /// Who has to be told at the end.
+    /// Where UMNT is to be sent at the end.
     pub mount_service: MountService,
 }
 
@@ -150,8 +149,8 @@ pub fn mount(
 }
 
 impl MountService {
-    /// Tells the server that the export is not mounted any more (UMNT). Nothing depends on it: who does not hear it keeps a
-    /// line too many in what `showmount -a` prints.
+    /// Tells the server that the export is no longer mounted (UMNT). Nothing depends on it: a server that misses it prints one line
+    /// too many for `showmount -a`.
     pub fn unmount(&self, timeout: Duration, interrupt: &Interrupt) {
         let path = ExportPath(Opaque::new(&self.path).unwrap_or_default());
         let told = self

@@ -1,8 +1,8 @@
-//! Changes of names: making, removing, renaming and linking.
+//! Changes of names: creating, removing, renaming and linking.
 //!
-//! Owns the frame that every such change has: the names concerned are forgotten before the request and after it, the
-//! directory is marked as changing meanwhile, and what the reply proves is kept. Invariant: each change that begins ends,
-//! whatever becomes of its request.
+//! Owns the steps that all these changes share: the names concerned are forgotten before the request and after it, the directory
+//! is marked as changing meanwhile, and what the reply proves is kept. Invariant: each change that begins also ends, whatever
+//! happens to its request.
 
 mod create;
 mod link;

@@ -1,6 +1,6 @@
-//! Opening and closing files; what is done with an open one is in the folder's other files.
+//! Opening and closing files; operations on open files are in the folder's other files.
 //!
-//! Owns close-to-open as far as it is doing: policy decides, the data half moves the bytes.
+//! Owns the actions of close-to-open: policy decides, the data half moves the bytes.
 
 mod reading;
 mod writing;

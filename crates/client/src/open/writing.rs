@@ -1,4 +1,4 @@
-//! Writing an open file, and having what was written on the server's disk.
+//! Writing an open file, and making what was written durable.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Requests counted, per procedure: what mountstats, nfsiostat and nfsstat print.
+//! Request counts per procedure: what mountstats, nfsiostat and nfsstat print.
 //!
 //! The figures are the table's in curt-trace; here they have the names that plans know them by.
 

@@ -1,4 +1,4 @@
-//! The same things in the protocol's words and in the client's.
+//! Conversions between the protocol's types and the client's.
 
 use curt_proto::nfs3::{self, Fattr, FileKind, NfsTime, Sattr, WccData};
 

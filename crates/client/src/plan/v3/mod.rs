@@ -1,8 +1,8 @@
 //! NFS version 3 (RFC 1813): one function per procedure.
 //!
-//! Owns the making of arguments and the reading of results. Each function sends one request, waits while the server says
-//! JUKEBOX, and returns what came back as plain values, refusals included. What a server sends and cannot mean is
-//! [`CallError::Malformed`], with one log line. Must not know what anything is asked for.
+//! Owns encoding arguments and decoding results. Each function sends one request, repeats it while the server answers JUKEBOX, and
+//! returns the results as plain values, failures included. A reply that makes no sense is [`CallError::Malformed`], with one log
+//! line. Must not know the purpose of a request.
 
 mod convert;
 mod file_system;
@@ -48,7 +48,7 @@ fn send(
     send_taken(wire, asker, procedure, arguments, (bulk, results_max, None))
 }
 
-/// As [`send`], and the results may be used where they are received.
+/// As [`send`], but the results may be processed in the receive buffer.
 fn send_taken(
     wire: &Wire,
     asker: Asker<'_>,

@@ -43,14 +43,14 @@ impl AsRef<[u8]> for ReplyData {
     }
 }
 
-/// Uses a READ's bytes where they are received.
+/// Processes a READ's bytes in the receive buffer.
 pub trait ReadTaker: Send + Sync {
-    /// `bytes` were read, and the file ends behind them or not. `false`: whoever asked is to have them. As
+    /// `bytes` were read; `end` says whether the file ends behind them. Returns `false` to leave them to the caller. As
     /// [`Taker::take`]: on another thread, which must not be kept waiting.
     fn take(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
 }
 
-/// Understands results for a [`ReadTaker`]; what makes no sense is left to whoever asked.
+/// Decodes results for a [`ReadTaker`]; a malformed reply is left to the caller.
 struct ResultsTaker<T> {
     by: Arc<T>,
     asked: usize,
