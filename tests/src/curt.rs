@@ -14,6 +14,9 @@ use rustix::process::Signal;
 use crate::network::{ADDRESS, Network};
 use crate::process::{self, Running};
 
+/// How long a server or a mount may take to begin.
+const READY: Duration = Duration::from_secs(120);
+
 /// The path of a program of this repository: `curt`, `curt-replay` or `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
 ///
 /// # Errors
@@ -102,9 +105,8 @@ impl Serve {
         command.args(["--squash", "none", "--insecure", "--seccomp", "kill"]);
         command.args(&arguments);
         let running = Running::start("curt serve", &mut command)?;
-        network
-            .wait_for_port(ADDRESS, Self::PORT)
-            .map_err(|error| error.context(running.output()))?;
+        // Its port accepts before it is registered with rpcbind.
+        running.wait_for("listening on", READY)?;
         Ok(Self {
             running,
             export: export.to_owned(),
@@ -173,15 +175,9 @@ impl Mount {
         if !options.is_empty() {
             command.args(["-o", options]);
         }
-        let mut running = Running::start("curt mount", &mut command)?;
-        process::until("the mount is there", Duration::from_secs(60), || {
-            ensure!(running.is_running()?, "curt mount ended:\n{}", running.output());
-            let asked = process::finish(
-                network.command("mountpoint").arg("-q").arg(&directory),
-                Duration::from_secs(30),
-            )?;
-            Ok(asked.0.success().then_some(()))
-        })?;
+        let running = Running::start("curt mount", &mut command)?;
+        // The kernel has it before it can be asked, signalled and found in tables.
+        running.wait_for(" mounted source=", READY)?;
         let mut unmount = network.command("umount");
         unmount.arg(&directory);
         Ok(Self {

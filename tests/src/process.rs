@@ -13,6 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a process has to end after SIGTERM, and where nobody looks at how it ended.
 const GRACE: Duration = Duration::from_secs(60);
 const GRACE_UNSEEN: Duration = Duration::from_secs(10);
+/// How many looks in a row find nothing new to read of a process that has ended, until it is known that nothing will come: two
+/// seconds, and more where the machine stands still.
+const LAST_LOOKS: u32 = 100;
 /// How long a process has to stop after SIGSTOP.
 const STOPPED: Duration = Duration::from_secs(60);
 /// How often a condition is looked at again.
@@ -159,8 +162,12 @@ impl Running {
         let status = until(&format!("{name} ends"), limit, || Ok(self.child.try_wait()?))
             .with_context(|| format!("{name} has printed:\n{}", self.output()))?;
         // The last lines may still be on their way; somebody who inherited the streams must not hold us up.
-        let _ = until("the last lines", Duration::from_secs(2), || {
-            Ok((printed.lock().1 == 0).then_some(()))
+        let (mut length, mut looks) = (0, 0);
+        let _ = until("the last lines", GRACE, || {
+            let (text, open) = &*printed.lock();
+            looks = if text.len() == length { looks + 1 } else { 0 };
+            length = text.len();
+            Ok((*open == 0 || looks >= LAST_LOOKS).then_some(()))
         });
         Ok(status)
     }

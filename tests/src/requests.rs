@@ -14,7 +14,7 @@ pub const GETATTR: u32 = 3;
 /// See [`GETATTR`].
 pub const STATFS: u32 = 17;
 /// How long strace may take to begin, to end, or to write.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The length of the headers of requests and replies, as far as they are looked at: length, operation or error, unique number.
 const HEADER: usize = 16;
 

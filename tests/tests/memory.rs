@@ -8,9 +8,8 @@ use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::Running;
 
-const PORT: u16 = 2049;
-const SECONDS: Duration = Duration::from_secs(30);
-const MINUTES: Duration = Duration::from_secs(120);
+const SECONDS: Duration = Duration::from_secs(60);
+const MINUTES: Duration = Duration::from_secs(400);
 
 fn serve(network: &Network) -> Result<Running> {
     let mut command = network.command(program("curt")?);
@@ -24,7 +23,8 @@ fn serve(network: &Network) -> Result<Running> {
         ADDRESS,
     ]);
     let running = Running::start("curt serve --memory", &mut command)?;
-    network.wait_for_port(ADDRESS, PORT)?;
+    // Its port accepts before it is registered with rpcbind.
+    running.wait_for("listening on", SECONDS)?;
     Ok(running)
 }
 

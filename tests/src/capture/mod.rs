@@ -5,7 +5,7 @@ mod streams;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use curt_trace::PROCEDURES;
@@ -15,8 +15,9 @@ use crate::process::{self, Running};
 
 /// The program number of NFS (RFC 1813 section 3).
 const PROGRAM: u32 = 100_003;
-/// dumpcap writes at least every 250 ms what it has.
-const QUIET: Duration = Duration::from_secs(1);
+/// How many looks in a row find nothing new at the end of a capture, 20 ms after each other: dumpcap writes at least every 250 ms
+/// what it has. They are counted, for on a machine that stood still time has passed and nobody has worked.
+const QUIET_LOOKS: u32 = 60;
 /// How long a capture may go on growing after what is captured has ended.
 const SETTLED: Duration = Duration::from_secs(60);
 /// How long tshark may take to read a capture again.
@@ -58,13 +59,12 @@ impl Capture {
 
     /// Waits until the file does not grow any more: dumpcap throws away what it has not yet taken from the kernel when it ends.
     fn settle(&self) -> Result<()> {
-        let mut last = (0, Instant::now());
+        let (mut last, mut looks) = (0, 0);
         process::until("the capture is written", SETTLED, || {
             let length = std::fs::metadata(&self.file)?.len();
-            if length != last.0 {
-                last = (length, Instant::now());
-            }
-            Ok((last.1.elapsed() >= QUIET).then_some(()))
+            looks = if length == last { looks + 1 } else { 0 };
+            last = length;
+            Ok((looks >= QUIET_LOOKS).then_some(()))
         })
     }
 
