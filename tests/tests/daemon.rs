@@ -12,6 +12,7 @@ use curt_tests::requests::{GETATTR, STATFS, Tracing, descriptors, requests_of};
 use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const MINUTES: Duration = Duration::from_secs(300);
 /// What a task has in its flags after PR_SET_IO_FLUSHER: PF_MEMALLOC_NOIO (linux/sched.h).
 const NO_IO: u64 = 0x0008_0000;
 /// How many processes wait for the server at once.
@@ -65,7 +66,8 @@ cat /mnt/nfs/file-0 || exit 2
 pid=$(pidof -s curt) threads=0
 [[ $(</proc/$pid/oom_score_adj) == -900 ]] || exit 3
 for task in /proc/$pid/task/*; do
-	rest=$(<$task/stat) && rest=${rest##*) } && set -- $rest || exit 4
+	# One that has ended meanwhile is nobody's.
+	rest=$(<$task/stat) 2>/dev/null && rest=${rest##*) } && set -- $rest || continue
 	(( $7 & NO_IO )) || exit 5
 	threads=$((threads + 1))
 done
@@ -85,7 +87,7 @@ fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
         server.source(),
         server.ports()
     );
-    let said = linux_client(&network, KernelNumber(0), 2 * MINUTE, &script)?;
+    let said = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
     let threads = said
         .split_once("text ")
         .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
@@ -188,19 +190,18 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
     is_open(&writer, 1, "large")?;
     scene.server.process().signal(Signal::STOP)?;
     writer.say("\n")?;
-    let (pid, mut last) = (writer.pid(), (0, Instant::now()));
-    let written = until("the writer waits", MINUTE, || {
-        let position = position(pid).unwrap_or(0);
-        if position != last.0 {
-            last = (position, Instant::now());
-        }
-        let waits = position > 0 && last.1.elapsed() > Duration::from_secs(2);
-        Ok(waits.then_some(position))
-    })?;
     // What is on its way to the server, or came in before its room was counted, is little.
     let slack = 16 * STEP;
+    // It waits if it has not moved in so many looks, once it has come as far as it may.
+    let (pid, mut last, mut looks) = (writer.pid(), 0, 0);
+    let written = until("the writer has filled what it may and waits", MINUTES, || {
+        let position = position(pid).unwrap_or(0);
+        looks = if position == last { looks + 1 } else { 0 };
+        last = position;
+        Ok((position >= bound - slack && looks >= 100).then_some(position))
+    })?;
     ensure!(
-        (bound - slack..=bound + slack).contains(&written),
+        written <= bound + slack,
         "{written} bytes were taken; the bound is {bound}"
     );
     // It dies while the server is silent.
@@ -245,7 +246,7 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
     writer.wait_for("written", MINUTE)?;
     let begun = Instant::now();
     scene.mount.process().signal(Signal::TERM)?;
-    scene.mount.process().wait(MINUTE)?;
+    scene.mount.process().wait(MINUTES)?;
     let took = begun.elapsed();
     ensure!(took > Duration::from_secs(29), "it ended after {took:?}");
     let said = scene.mount.process().output();

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use curt_tests::curt::{Serve, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process;
+use curt_tests::process::{self, Running};
 use serde_json::Value;
 
 /// How long a command may take that waits for a client.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The stages that each WRITE of a file that is open passes.
 const STAGES: [&str; 7] = [
@@ -40,7 +40,7 @@ fn copy(network: &Network, export: &std::path::Path, rounds: usize) {
          nfs-cp /etc/services \"$url\"; nfs-cat \"$url\" >/dev/null; done",
         export.display()
     );
-    network.shell(&script, Duration::from_secs(60)).unwrap();
+    network.shell(&script, LIMIT).unwrap();
 }
 
 #[test]
@@ -50,11 +50,16 @@ fn a_server_tells_where_its_time_goes() {
     let mut serve = Serve::start(&network, &export, &["--stages=1"]).unwrap();
     let pid = serve.process().pid().to_string();
     copy(&network, &export, 5);
-    let report = json(&network, &["stat", "--server", &pid, "--json"]);
+    // What is measured of a request is told when its reply has gone.
+    let report = process::until("five WRITEs are measured", LIMIT, || {
+        let report = json(&network, &["stat", "--server", &pid, "--json"]);
+        let count = report["stages"]["procedures"]["WRITE"]["count"].as_u64();
+        Ok((count >= Some(5)).then_some(report))
+    })
+    .unwrap();
     assert_eq!(report["pid"].to_string(), pid);
     assert_eq!(report["stages"]["every"], 1);
     let write = &report["stages"]["procedures"]["WRITE"];
-    assert!(write["count"].as_u64().unwrap() >= 5, "{report}");
     let total = write["total"]["p50_us"].as_f64().unwrap();
     for stage in STAGES {
         let median = write["stages"][stage]["p50_us"].as_f64();
@@ -97,11 +102,6 @@ fn one_request_is_shown_as_a_call_graph() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
     let _serve = Serve::start(&network, &export, &[]).unwrap();
-    // Clients may connect before it can be asked.
-    process::until("the server can be asked", LIMIT, || {
-        Ok(process::run(&mut curt(&network, &["stat", "--server"]), LIMIT).ok())
-    })
-    .unwrap();
     // Nothing is measured, and yet the next WRITE is shown to who asks.
     let mut trace = curt(&network, &["trace", "--graph", "write"]);
     let shown = std::thread::scope(|scope| {
@@ -144,17 +144,17 @@ fn a_server_tells_which_limits_were_met() {
     let pid = serve.process().pid().to_string();
     let place = format!("/dev/tcp/{ADDRESS}/{}", Serve::PORT);
     // Four at once: the last ones take the places of the first.
-    let script = format!("exec 3<>{place} 4<>{place} 5<>{place} 6<>{place}; sleep 1");
-    network
-        .shell(&format!("bash -c '{script}'"), Duration::from_secs(60))
-        .unwrap();
-    let report = json(&network, &["stat", "--server", &pid, "--json"]);
-    let met = |name: &str| report["limits"][name].as_u64();
-    assert!(
-        met("max-connections-per-client").is_some_and(|times| times >= 2),
-        "{report}"
-    );
-    assert_eq!(met("max-connections"), Some(0), "{report}");
+    let script = format!("exec 3<>{place} 4<>{place} 5<>{place} 6<>{place}; echo open; exec cat");
+    let open = Running::start("a client", network.command("bash").args(["-c", &script])).unwrap();
+    open.wait_for("open", LIMIT).unwrap();
+    let report = process::until("the limit is met twice", LIMIT, || {
+        let report = json(&network, &["stat", "--server", &pid, "--json"]);
+        let times = report["limits"]["max-connections-per-client"].as_u64();
+        Ok((times >= Some(2)).then_some(report))
+    })
+    .unwrap();
+    drop(open);
+    assert_eq!(report["limits"]["max-connections"], 0, "{report}");
     let text = process::run(&mut curt(&network, &["stat", "--server", &pid]), LIMIT).unwrap();
     assert!(text.contains(" max-connections-per-client\n"), "{text}");
 }

@@ -150,7 +150,8 @@ fn records_above_their_programs_limit_end_the_connection() -> Result<()> {
 
 #[test]
 fn half_records_and_idle_connections_hold_no_thread() -> Result<()> {
-    let mut victim = Victim::start(&[])?;
+    // However slow the machine is, nobody is to be too slow for the server.
+    let mut victim = Victim::start(&["--half-record-timeout", "600"])?;
     let call = call_record(3, (nfs3::PROGRAM, 3, 0), &[]);
     let mut slow: Vec<TcpStream> = (0..400).map(|_| victim.connect()).collect::<Result<_>>()?;
     // Byte for byte, as slow as the server lets them be.
@@ -211,9 +212,11 @@ fn more_connections_than_allowed_take_the_place_of_idle_ones() -> Result<()> {
     victim.expect_unharmed()?;
     // The oldest are gone.
     ensure!(read_outcome(&mut idle[0])?.is_none());
-    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", victim.running.pid()))?.count();
-    ensure!(descriptors < 80, "{descriptors} descriptors");
-    Ok(())
+    // Who ended them may not have let go of all of them yet.
+    let descriptors = format!("/proc/{}/fd", victim.running.pid());
+    until("the others have no descriptors", SOON, || {
+        Ok((std::fs::read_dir(&descriptors)?.count() < 80).then_some(()))
+    })
 }
 
 #[test]

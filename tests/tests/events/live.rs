@@ -134,7 +134,7 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     let file = file.to_str().unwrap();
     let shown = world.network.directory().join("trace.json");
     let shown = shown.to_str().unwrap();
-    let mut live = world.curt(&["trace", "--perfetto", shown, "--seconds", "4", world.directory()]);
+    let mut live = world.curt(&["trace", "--perfetto", shown, "--count", "400", world.directory()]);
     let mut live = Running::start("curt trace --perfetto", &mut live).unwrap();
     let mut recorder = world.curt(&["trace", "--record", file, "--count", "300", world.directory()]);
     let mut recorder = Running::start("curt trace --record", &mut recorder).unwrap();
@@ -149,6 +149,11 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
         assert!(tracer.wait(LIMIT).unwrap().success(), "{}", tracer.output());
         assert!(tracer.output().contains(", 0 lost"), "{}", tracer.output());
     }
+    process::run(
+        &mut world.curt(&["trace", "--seconds", "1", world.directory()]),
+        LIMIT,
+    )
+    .unwrap();
     let events = chrome::check(&fs::read_to_string(shown).unwrap()).unwrap();
     assert!(events > 300, "{events}");
     let text = process::run(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();

@@ -15,7 +15,7 @@ use curt_tests::curt::{Mount, Serve, program};
 use curt_tests::network::Network;
 
 /// How long anything may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A server, and a mount of it.
 struct World {

@@ -138,8 +138,12 @@ fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
         tracer.wait_for(line, LIMIT).unwrap();
     }
     process::until("every request is seen", LIMIT, || {
-        let replies = on_server.output().matches("\nSYMLINK 0").count() as u64;
-        Ok((sent(&on_mount) == counted && replies == counted[2]).then_some(()))
+        let (mounted, served) = (on_mount.output(), on_server.output());
+        let directories = ["\nenter dir-", "\nMKDIR dir-"].map(|line| mounted.matches(line).count());
+        let links = ["\ncall SYMLINK 0", "\nSYMLINK 0"].map(|line| served.matches(line).count() as u64);
+        let others = ["\ncall RMDIR 0", "\nRMDIR 66"].map(|line| served.contains(line));
+        let all = directories == [20; 2] && links == [counted[2]; 2] && others == [true; 2];
+        Ok((all && mounted.contains("\nMKDIR inside") && sent(&on_mount) == counted).then_some(()))
     })
     .unwrap();
     for tracer in [&mut on_mount, &mut on_server] {

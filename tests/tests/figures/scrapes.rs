@@ -12,8 +12,15 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
     let mut world = World::new("metrics=unix:/run/metrics.socket")?;
     world.work("file")?;
     let pid = world.serve.process().pid().to_string();
-    // The server runs with --seccomp kill.
-    let metrics = world.metrics(9050)?;
+    // The server runs with --seccomp kill. What is measured of a request is told when its reply has gone.
+    let metrics = process::until("all of the work is measured", LIMIT, || {
+        let metrics = world.metrics(9050)?;
+        let measured = KNOWN.iter().all(|(name, count)| {
+            let measured = metrics.value("curt_server_request_seconds_count", &[("procedure", name)]);
+            measured >= Some(*count as f64)
+        });
+        Ok(measured.then_some(metrics))
+    })?;
     let report = world.json(&["stat", "--server", &pid, "--json"])?;
     for (name, count) in KNOWN {
         let told = metrics.value("curt_server_calls_total", &[("procedure", name)]);

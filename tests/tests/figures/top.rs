@@ -83,7 +83,7 @@ def run(curt, end):
         os.setsid(); fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
         for fd in (0, 1, 2): os.dup2(theirs, fd)
         os.execve(curt, [curt, 'top', '--interval', '1'], dict(os.environ, TERM='xterm', NO_COLOR='1'))
-    shown, ended, deadline = b'', False, time.time() + 20
+    shown, ended, deadline = b'', False, time.time() + 100
     while time.time() < deadline:
         if select.select([ours], [], [], 0.1)[0]: shown += os.read(ours, 65536)
         if not ended and b'procedures' in shown and b'pause' in shown:
@@ -96,7 +96,7 @@ def run(curt, end):
         if done: break
     else:
         os.kill(pid, signal.SIGKILL); print('it did not end', shown); return
-    while select.select([ours], [], [], 0.1)[0]: shown += os.read(ours, 65536)
+    while select.select([ours], [], [], 1)[0]: shown += os.read(ours, 65536)
     left = b'\x1b[?1049l' in shown and shown.rfind(b'\x1b[?1049l') > shown.rfind(b'\x1b[?1049h')
     colour = b'\x1b[38;5;6m' in shown or b'\x1b[36m' in shown
     same = termios.tcgetattr(theirs)[:4] == before[:4]

@@ -12,7 +12,7 @@ use curt_tests::prometheus::Samples;
 use serde_json::Value;
 
 /// How long a command may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// Writes of the known work, each stable by itself.
 pub(crate) const WRITES: u64 = 7;
 /// Names that are looked up and missing.

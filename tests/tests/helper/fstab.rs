@@ -183,7 +183,8 @@ fn without_a_table_nothing_is_written_and_another_namespace_can_be_mounted_in() 
     host.unmount()?;
     // A namespace of its own, kept by a process that sleeps there.
     let script = format!(
-        "unshare --mount --propagation private sleep 60 & other=$!; sleep 0.3
+        "unshare --mount --propagation private sleep 600 & other=$!
+         until [[ $(</proc/$other/comm) == sleep ]]; do sleep 0.02; done
          mount.curt {source} {target} -N $other -o {ports}
          ! mountpoint -q {target}; nsenter --mount=/proc/$other/ns/mnt cat {target}/hello
          nsenter --mount=/proc/$other/ns/mnt umount {target}; kill $other",

@@ -9,7 +9,7 @@ use curt_tests::network::Network;
 use curt_tests::process;
 
 /// How long any command of these tests may take.
-pub(crate) const SHORT: Duration = Duration::from_secs(60);
+pub(crate) const SHORT: Duration = Duration::from_secs(120);
 
 /// Uid and gid of whoever is not root.
 pub(crate) const USER: u32 = 1000;
