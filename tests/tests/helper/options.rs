@@ -108,7 +108,7 @@ fn the_figures_of_a_mount_are_shown() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let curt = curt_tests::curt::program("curt")?.display().to_string();
-    host.mounted("noaccesscheck,sloppycto=3,dirfill=off")?;
+    host.mounted("noaccesscheck,sloppycto=3,dirfill=off,actimeo=600")?;
     host.shell(&format!(
         "cat {0}; cat {0}; stat {1} 2>/dev/null || true",
         host.inside("hello"),

@@ -146,19 +146,27 @@ fn caching_options_decide_what_is_asked_again() -> Result<()> {
         costs(&host, "", "GETATTR", open)? >= 1,
         "close-to-open asks at each open"
     );
-    ensure!(costs(&host, "nocto", "GETATTR", open)? == 0);
-    ensure!(costs(&host, "sloppycto=60", "GETATTR", open)? == 0);
-    ensure!(costs(&host, "", "GETATTR", stat)? == 0);
+    // Of what is believed nothing may expire meanwhile, however slow the machine is.
+    ensure!(costs(&host, "nocto,actimeo=600", "GETATTR", open)? == 0);
+    ensure!(costs(&host, "sloppycto=600,actimeo=600", "GETATTR", open)? == 0);
+    ensure!(costs(&host, "actimeo=600", "GETATTR", stat)? == 0);
     ensure!(
         costs(&host, "noac", "GETATTR", stat)? >= 2,
         "noac asks for each stat"
     );
     ensure!(costs(&host, "actimeo=0", "GETATTR", stat)? >= 2);
-    ensure!(costs(&host, "", "LOOKUP", missing)? == 0);
+    ensure!(costs(&host, "actimeo=600", "LOOKUP", missing)? == 0);
     ensure!(costs(&host, "nonegnamecache", "LOOKUP", missing)? >= 1);
     ensure!(costs(&host, "lookupcache=pos", "LOOKUP", missing)? >= 1);
     ensure!(costs(&host, "lookupcache=none", "LOOKUP", "stat hello >/dev/null")? >= 1);
-    ensure!(costs(&host, "lookupcache=all", "LOOKUP", "stat hello >/dev/null")? == 0);
+    ensure!(
+        costs(
+            &host,
+            "lookupcache=all,actimeo=600",
+            "LOOKUP",
+            "stat hello >/dev/null"
+        )? == 0
+    );
     Ok(())
 }
 
@@ -190,8 +198,9 @@ fn listings_bring_attributes_as_rdirplus_says() -> Result<()> {
 fn softreval_serves_what_is_known_while_the_server_is_silent() -> Result<()> {
     let host = Host::new()?;
     let mut serve = host.serve(&[])?;
-    let stat = ["timeout", "10", "stat", "-c", "%s", &host.inside("hello")];
-    for (options, served) in [("softreval", true), ("nosoftreval", false)] {
+    let inside = host.inside("hello");
+    for (options, served, patience) in [("softreval", true, "100"), ("nosoftreval", false, "10")] {
+        let stat = ["timeout", patience, "stat", "-c", "%s", &inside];
         // Nothing is believed for longer than a moment, and a silent server is noticed after a second.
         host.mounted(&format!("{options},actimeo=0,timeo=5,retrans=1"))?;
         ensure!(host.run(&stat)?.text.trim() == "6");
