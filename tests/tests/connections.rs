@@ -3,9 +3,11 @@
 //! The system may let one process have too few descriptors for all of them at once: then there are two rounds, each with all of one kind and
 //! as many of the other as fit.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,8 +16,10 @@ use curt_rpc::auth::Credential;
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
 use curt_tests::curt::program;
+use curt_tests::network::Network;
 use curt_tests::process::{Running, until};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Connections of each of the two kinds.
 const EACH: u64 = 10_000;
@@ -27,12 +31,17 @@ const CLIENTS: u64 = 4;
 const THREADS_MAX: u64 = 100;
 /// New connections that come while the others hang.
 const NEW: u32 = 200;
-const SECONDS: Duration = Duration::from_secs(60);
+const PORT: u16 = 2049;
+const SECONDS: Duration = Duration::from_secs(120);
 
 #[test]
 fn thousands_of_idle_and_half_open_calls_cost_no_thread_and_delay_nobody() -> Result<()> {
+    // Nobody else takes its ports. What this thread opens belongs to that network, too.
+    let network = Network::new()?;
+    let space = File::open(Path::new("/run/netns").join(network.name()))?;
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))?;
     for round in rounds() {
-        hang_beside_new_ones(round)?;
+        hang_beside_new_ones(&network, round)?;
     }
     Ok(())
 }
@@ -45,16 +54,15 @@ struct Hanging {
     half: u64,
 }
 
-fn hang_beside_new_ones(Hanging { idle, half }: Hanging) -> Result<()> {
-    let port = free_port()?;
-    let server = serve(port)?;
+fn hang_beside_new_ones(network: &Network, Hanging { idle, half }: Hanging) -> Result<()> {
+    let server = serve(network)?;
     let before = Memory::of(&server)?;
     let mut threads_most = 0;
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let first = 1 + client * 20;
-        let mut command = Command::new(program("many-connections")?);
-        let numbers = [port.into(), idle / CLIENTS, half / CLIENTS, first];
+        let mut command = network.command(program("many-connections")?);
+        let numbers = [PORT.into(), idle / CLIENTS, half / CLIENTS, first];
         command.args(numbers.map(|number: u64| number.to_string()));
         clients.push(Running::start("many-connections", &mut command)?);
     }
@@ -71,7 +79,7 @@ fn hang_beside_new_ones(Hanging { idle, half }: Hanging) -> Result<()> {
         Ok((descriptors(&server)? >= all).then_some(()))
     })?;
     for number in 0..NEW {
-        answered(port, number)?;
+        answered(number)?;
         threads_most = threads_most.max(threads(&server)?);
     }
     let memory = Memory::of(&server)?;
@@ -125,26 +133,21 @@ fn rounds() -> Vec<Hanging> {
     ]
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-fn serve(port: u16) -> Result<Running> {
-    let mut command = Command::new(program("curt")?);
-    let bind = format!("127.0.0.1:{port}");
+fn serve(network: &Network) -> Result<Running> {
+    let mut command = network.command(program("curt")?);
+    let bind = format!("127.0.0.1:{PORT}");
     command.args(["serve", "--memory", "--insecure", "--no-rpcbind", "--bind", &bind]);
-    command.args(["--mount-port", &port.to_string(), "--max-connections", "50000"]);
+    command.args(["--mount-port", &PORT.to_string(), "--max-connections", "50000"]);
+    // However long it takes until all are there.
+    command.args(["--half-record-timeout", "1000", "--idle-timeout", "1000"]);
     let running = Running::start("curt serve --memory", &mut command)?;
-    until("curt serve accepts", SECONDS, || {
-        Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
-    })
-    .with_context(|| running.output())?;
+    running.wait_for("listening on", SECONDS)?;
     Ok(running)
 }
 
 /// Connects and has a call answered.
-fn answered(port: u16, xid: u32) -> Result<()> {
-    let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+fn answered(xid: u32) -> Result<()> {
+    let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))?;
     stream.set_read_timeout(Some(SECONDS))?;
     let mut call = Vec::new();
     let body = record::open(&mut call);
