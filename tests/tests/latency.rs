@@ -12,7 +12,7 @@ use curt_tests::process;
 use serde_json::Value;
 
 /// How long the benchmark may take with few operations.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(400);
 
 const OPERATIONS: [&str; 9] = [
     "GETATTR",

@@ -9,8 +9,8 @@ use curt_tests::inside::{INSIDE, InsideOptions, ServeInside};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::network::Network;
 
-const MINUTE: Duration = Duration::from_secs(60);
-const KERNEL: Duration = Duration::from_secs(240);
+const MINUTES: Duration = Duration::from_secs(180);
+const KERNEL: Duration = Duration::from_secs(600);
 
 /// User 1000's quota in KiB; ext4 has blocks of 1 or 4 KiB, so it is a multiple of both.
 const QUOTA: u64 = 2048;
@@ -48,11 +48,11 @@ impl Bed {
             "cd {}; status=0; setpriv --reuid={uid} --regid={uid} --clear-groups bash -c '{script}' 2>&1 || status=$?; echo status $status",
             self.mount.directory().display()
         );
-        self.network.shell(&script, MINUTE)
+        self.network.shell(&script, MINUTES)
     }
 
     fn inside(&self, script: &str) -> Result<String> {
-        self.server.inside(&format!("cd {INSIDE}; {script}"), MINUTE)
+        self.server.inside(&format!("cd {INSIDE}; {script}"), MINUTES)
     }
 
     /// A number that a script inside prints.

@@ -11,7 +11,7 @@ use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::relay::Relay;
 
-const MINUTES: Duration = Duration::from_secs(180);
+const MINUTES: Duration = Duration::from_secs(400);
 
 /// Every procedure that cannot be repeated.
 const CHOSEN: [Procedure; 9] = [

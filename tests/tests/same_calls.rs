@@ -10,6 +10,8 @@ use curt_tests::process;
 
 /// How long the calls may take: twenty thousand take five seconds where nothing else runs.
 const LIMIT: Duration = Duration::from_secs(900);
+/// How long a script may take.
+const SHORT: Duration = Duration::from_secs(60);
 
 /// Makes random calls in a directory in memory and on a mount of another, which is mounted with `options`.
 fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
@@ -38,7 +40,7 @@ fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
 fn in_memory(network: &Network, name: &str) -> Result<PathBuf> {
     let directory = network.make_directory(name)?;
     let script = format!("mount -t tmpfs -o noatime,mode=777 none {}", directory.display());
-    network.shell(&script, Duration::from_secs(20))?;
+    network.shell(&script, SHORT)?;
     Ok(directory)
 }
 
@@ -70,7 +72,7 @@ fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> R
         export.display(),
         mount.directory().display()
     );
-    network.shell(&script, Duration::from_secs(60))?;
+    network.shell(&script, SHORT)?;
     mount.unmount()
 }
 
@@ -84,11 +86,11 @@ fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
         let mount = Mount::start(&network, "mount", &server.source(), &options)?;
         let node = mount.directory().join("null").display().to_string();
         let made = format!("[[ -c {node} ]] || mknod -m 600 {node} c 1 3");
-        network.shell(&made, Duration::from_secs(20))?;
+        network.shell(&made, SHORT)?;
         // The user may not, by its mode; nobody but the kernel could say so.
         let user = "setpriv --reuid 1000 --regid 1000 --clear-groups";
         for who in ["", user] {
-            let opened = network.shell(&format!("{who} cat {node}"), Duration::from_secs(20));
+            let opened = network.shell(&format!("{who} cat {node}"), SHORT);
             ensure!(opened.is_ok() == opens, "{option} {who}: {opened:?}");
         }
         mount.unmount()?;

@@ -13,7 +13,7 @@ use curt_tests::network::Network;
 use curt_tests::process::until;
 use curt_trace::PROCEDURES;
 
-const SECONDS: Duration = Duration::from_secs(30);
+const SECONDS: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(800);
 /// For what takes two minutes on a machine that has nothing else to do.
 const LONG: Duration = Duration::from_secs(900);

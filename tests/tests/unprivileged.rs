@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 const USER: &str = "1000";
 const PORT: u16 = 2049;
-const SHORT: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_secs(60);
 
 fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<Running> {
     serve_what(
