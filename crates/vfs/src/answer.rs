@@ -1,4 +1,4 @@
-//! What the operations answer: a value or an error, and the attributes that NFS replies carry in either case.
+//! The results of operations: a value or an error, and the attributes that NFS replies carry in either case.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::attributes::{Attributes, Time};
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
-/// The answer of an operation that changes nothing.
+/// The result of an operation that changes nothing.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Outcome<T> {
-    /// The attributes of the object asked (for lookup and listing: the directory), whenever its handle resolves.
+    /// The attributes of the object (for lookup and listing: of the directory), whenever its handle resolves.
     pub attributes: Option<Attributes>,
     /// What was asked for.
     pub value: Result<T, Error>,
 }
 
-/// What an object was like before a change (RFC 1813 §2.6, `wcc_attr`).
+/// The state of an object before a change (RFC 1813 §2.6, `wcc_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WccBefore {
     /// Its size in bytes.
@@ -39,20 +39,20 @@ impl From<&Attributes> for WccBefore {
     }
 }
 
-/// The answer of an operation that may change an object: `before` and `after` enclose this change alone, as far as
-/// other operations through the same `Vfs` go.
+/// The result of an operation that may change an object: `before` and `after` enclose this change alone, as far as other
+/// operations go through the same `Vfs`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Changed<T> {
-    /// What the object was like just before; none where that is not known for certain.
+    /// The object just before; none if that is not known for certain.
     pub before: Option<WccBefore>,
-    /// What it was like just after, on failure too, whenever the handle resolves.
+    /// The object just after, also on failure, whenever the handle resolves.
     pub after: Option<Attributes>,
     /// What was asked for.
     pub value: Result<T, Error>,
 }
 
-/// The answer of a rename.
+/// The result of a rename.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Renamed {
@@ -64,7 +64,7 @@ pub struct Renamed {
     pub value: Result<(), Error>,
 }
 
-/// The answer of a link.
+/// The result of a link.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Linked {
@@ -92,7 +92,7 @@ pub struct Created {
     pub new: bool,
 }
 
-/// What a read did.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// How many bytes were appended.
@@ -101,7 +101,7 @@ pub struct Read {
     pub end: bool,
 }
 
-/// How data are to be had.
+/// How data may be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// A large read may be answered with a piece of a file instead of bytes.
@@ -110,7 +110,7 @@ pub struct Fetch {
     pub wait: bool,
 }
 
-/// What a fetch brought.
+/// The result of a fetch.
 #[derive(Clone, Debug)]
 pub enum Fetched {
     /// Bytes, which were appended.
@@ -126,11 +126,11 @@ pub struct Piece {
     pub file: Arc<OwnedFd>,
     /// How many bytes from the offset asked for it has, at least 1, and whether the last of them is the file's last.
     pub read: Read,
-    /// To be set by whoever cannot read the piece: then this tree gives none any more, and errors become answers again.
+    /// To be set if the piece cannot be read: then this tree returns no more pieces, and clients get errors as replies.
     pub failed: Arc<AtomicBool>,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// How many bytes were written, from the first on.
@@ -193,7 +193,7 @@ impl Access {
 pub struct Entry<'a> {
     /// The number of the object it names.
     pub fileid: u64,
-    /// Where to go on after this entry.
+    /// Where to continue after this entry.
     pub cookie: u64,
     /// The name.
     pub name: &'a [u8],
@@ -201,7 +201,7 @@ pub struct Entry<'a> {
     pub node: Option<Node>,
 }
 
-/// Whether a listing goes on.
+/// Whether a listing continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
     /// The entry was taken: the next one.

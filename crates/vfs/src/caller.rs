@@ -1,4 +1,4 @@
-//! Who asks.
+//! The caller of an operation.
 
 /// Whose rights an operation has: the ids after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,12 +9,12 @@ pub struct Caller<'a> {
     pub gid: u32,
     /// The other groups, in any order.
     pub groups: &'a [u32],
-    /// Whether it may what uid 0 may: an unsquashed root.
+    /// Whether it has the rights of uid 0: an unsquashed root.
     pub privileged: bool,
 }
 
 impl<'a> Caller<'a> {
-    /// The uid 0 that may everything.
+    /// The privileged uid 0.
     pub const ROOT: Caller<'static> = Caller {
         uid: 0,
         gid: 0,

@@ -1,4 +1,4 @@
-//! Why an operation failed, in the words of the system, and the four reasons it has no word for.
+//! Why an operation failed: an errno, or one of four reasons that have none.
 
 use rustix::io::Errno;
 

@@ -1,9 +1,9 @@
-//! The name of an object that survives renames and restarts.
+//! Node handles: identifiers of objects that survive renames and restarts.
 
 /// The most bytes that a handle's opaque part can have: what a 64-byte NFS handle leaves after a server's own 20.
 pub const HANDLE_BYTES_MAX: usize = 44;
 
-/// Who made a handle's bytes, and so who can read them.
+/// The scheme of a handle's bytes: who made them, and can decode them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HandleScheme {
@@ -28,8 +28,8 @@ impl HandleScheme {
     }
 }
 
-/// The name of an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it exists, over
-/// restarts too, and never again for another one.
+/// Identifies an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it exists, also over restarts,
+/// and never again for another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeHandle {
     scheme: HandleScheme,

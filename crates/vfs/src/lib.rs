@@ -72,14 +72,14 @@ pub enum Special {
     Socket,
 }
 
-/// What of a tree may have to be waited for.
+/// Which operations on a tree may have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
-    /// Nothing: it lives in memory.
+    /// None: it is in memory.
     Never,
-    /// A disk of this machine: for data, and for what is known of objects that were not used lately ([`Vfs::at_hand`]).
+    /// Those that need a disk of this machine: for data, and for the inodes of objects not used recently ([`Vfs::at_hand`]).
     Data,
-    /// Anything may take milliseconds, even a look at attributes: another machine, or some program.
+    /// All may take milliseconds, even reading attributes: the tree is on another machine, or served by a program.
     Always,
 }
 
@@ -169,24 +169,23 @@ pub trait Vfs: Send + Sync {
         data: &mut Vec<u8>,
     ) -> Option<Outcome<Fetched>>;
 
-    /// What of this tree may have to be waited for.
+    /// Which operations on this tree may have to wait.
     fn waits(&self) -> Waits;
 
-    /// Whether what is known of `node` (attributes, rights, how full its file system is) can be told without waiting, as far as
-    /// one can say beforehand.
+    /// Whether the attributes of `node`, rights to it, and the space of its file system can be read without waiting, as far as
+    /// that can be known beforehand.
     fn at_hand(&self, node: &NodeHandle) -> bool {
         let _ = node;
         self.waits() != Waits::Always
     }
 
-    /// A number that grows by one whenever data that were answered as [`Stability::Unstable`] may have been lost, and begins
-    /// elsewhere each time a tree is opened that outlives this process's use of it. It has changed before anybody
-    /// learns that a commit succeeded which did not hear of the loss: so a write verifier made of it, read before a
-    /// write and after a commit, never hides one.
+    /// A number that grows by one whenever data that were answered as [`Stability::Unstable`] may have been lost, and that starts
+    /// elsewhere each time a tree is opened that outlives the process. After a loss it changes before any commit that missed the
+    /// loss is reported as successful: so a write verifier made of it, read before a write and after a commit, never hides one.
     fn losses(&self) -> u64;
 
-    /// Closes everything that is kept open for speed alone, but for what is in use: for the end of an export, or when somebody
-    /// wants to unmount the file system.
+    /// Closes everything that is kept open only for speed and is not in use: for the end of an export, or before the file system
+    /// is unmounted.
     fn release_all(&self) {}
 
     /// The counters of files kept open, where there are any.

@@ -1,5 +1,5 @@
-//! As whom a thread works: the file-system ids and capabilities of this one thread, changed only where the next caller
-//! differs from the last, and verified.
+//! The identity of a thread: its file-system ids and capabilities, changed only if the next caller differs from the last, and
+//! verified.
 //!
 //! A thread keeps the last caller's ids between requests, and a new thread begins with those of the thread that
 //! started it; so nothing is assumed of a thread that was not seen before. Serving threads hold neither CAP_FSETID nor
@@ -27,7 +27,7 @@ const FILE_SYSTEM: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::MAC_OVERRIDE);
 
-/// What no serving thread holds, except for a moment.
+/// The capabilities that no serving thread holds, except for a moment.
 const WITHHELD: CapabilitySet = CapabilitySet::FSETID
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::DAC_READ_SEARCH);
@@ -35,7 +35,7 @@ const WITHHELD: CapabilitySet = CapabilitySet::FSETID
 /// An id that the kernel takes as no id, so that the current one is told and nothing changes.
 const NOBODY_ASKS: u32 = u32::MAX;
 
-/// What this thread was last made to be.
+/// The identity that this thread last took on.
 struct Applied {
     uid: u32,
     gid: u32,
@@ -52,12 +52,12 @@ thread_local! {
     static APPLIED: RefCell<Option<Applied>> = const { RefCell::new(None) };
 }
 
-/// As whom this process can work.
+/// The identities that this process can take on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// As anybody: it may change ids.
+    /// Any: it may change ids.
     Anybody,
-    /// As this user and group alone.
+    /// Only this user and group.
     Fixed { uid: u32, gid: u32 },
 }
 

@@ -1,4 +1,4 @@
-//! What reading, writing and setting a size have in common.
+//! What reading, writing and setting a size share: opening a file for I/O.
 
 use std::fmt::Write as _;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

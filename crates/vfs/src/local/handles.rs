@@ -1,4 +1,4 @@
-//! Who makes handles, and what opens them again.
+//! Making handles, and opening objects by them.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +21,10 @@ use crate::attributes::Time;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 
-/// How often a want of memory is doubted.
+/// How often an ENOMEM is retried.
 const NO_MEMORY_TRIES: usize = 100;
 
-/// The way of one tree.
+/// How the handles of one tree are made.
 pub(super) enum Handles {
     /// By the kernel.
     Kernel(Kernel),
@@ -36,7 +36,7 @@ pub(super) enum Handles {
 pub(super) struct Kernel {
     /// Says which file system that is.
     mount: OwnedFd,
-    /// `None`: what they are made of is not known.
+    /// `None`: their layout is not known.
     layout: Option<Layout>,
 }
 

@@ -1,5 +1,5 @@
-//! Hashing of handles: several tables are asked for one in each request, and what they are asked for is signed, so that nobody
-//! chooses it. The keys are random all the same.
+//! Hashing of handles. Each request looks a handle up in several tables; handles are signed, so that clients cannot choose them. The
+//! keys are random all the same.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

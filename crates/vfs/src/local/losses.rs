@@ -1,5 +1,5 @@
-//! Data that were written and may be lost, in numbers that only grow: one of the tree, from which clients learn to send again what
-//! they have not committed, and one of each file, from which a writer learns that his own data may be among them.
+//! Counts of losses of written data, which only grow: one for the tree, which tells clients to send uncommitted data again, and one
+//! for each file, which tells a writer that its own data may be among the lost ones.
 //!
 //! A file's number is that of a stripe, which it may share with others: a loss of one of these counts for it as well, which costs
 //! its writer one more attempt and never hides anything.

@@ -1,4 +1,4 @@
-//! How long a file system may keep its callers waiting, by its kind and by what was seen of it.
+//! How long a file system may make its callers wait, by its type and by what was observed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::Waits;
 /// A write to the page cache that takes longer waited for a disk.
 const SLOW_WRITE: Duration = Duration::from_millis(2);
 
-/// For how long writes are taken to be slow after one was.
+/// How long writes are taken to be slow after one was.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// Whether writes to the page cache were held up lately, as the kernel does when a disk does not keep up with them.
+    /// Whether writes to the page cache were slow recently: the kernel throttles them when the disk does not keep up.
     pub(super) fn writes_are_slow(&self) -> bool {
         let until = self.slow_until.load(Ordering::Relaxed);
         until > 0 && micros(self.opened.elapsed()) < until

@@ -23,10 +23,10 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
-/// From here on a piece is cheaper than a copy, in bytes.
+/// From this size on a piece is cheaper than a copy, in bytes.
 const PIECE_MIN: u64 = 16 << 10;
 
-/// What is known of the file system's ways to say whether data are in memory.
+/// Which ways the file system has to say whether data are in memory.
 #[derive(Debug)]
 pub(super) struct ReadWays {
     /// How large a page of the page cache is, in bytes: asked for when a tree is opened, for a serving thread may not ask.

@@ -1,4 +1,4 @@
-//! A bounded, concurrent cache. When a part of the table is full, the entries go that were not used since it was last full.
+//! A bounded, concurrent cache. When a shard is full, it evicts the entries that were not used since it was last full.
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;

@@ -4,8 +4,8 @@
 //! durable by syncfs(2), which writes what everybody else has unwritten as well. A sync of the directory would not do in its
 //! place: ext4 and XFS then write the log only up to the last change of the directory itself.
 //!
-//! Invariants: at most one sync is under way, whatever is asked for; whoever asks is served by one that began afterwards, so by
-//! the second from then at the latest, and hears of its failure even if a later one went well.
+//! Invariants: at most one sync is in progress; a request is served by a sync that began after it, so by the second from then at
+//! the latest, and gets that sync's failure even if a later one succeeds.
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;

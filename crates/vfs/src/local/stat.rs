@@ -1,4 +1,4 @@
-//! From the system's words for attributes to ours.
+//! Converting the system's attributes into ours.
 
 use std::os::fd::BorrowedFd;
 

@@ -188,7 +188,7 @@ fn place_bytes(directory: &NodeHandle, name: &[u8]) -> Vec<u8> {
     [directory.bytes(), name].concat()
 }
 
-/// One word to the caller, the whole story to the log.
+/// A short error for the caller, and the details for the log.
 fn failed(error: &redb::Error) -> Errno {
     tracing::error!(%error, "the table of handles cannot be used");
     Errno::IO

@@ -1,7 +1,7 @@
-//! Files that were written to and are watched until their data are durable: each is open (to read, in nobody's way) from before
-//! the first write on, because the kernel remembers that writing back failed only for as long as the inode is in use, and
-//! tells each descriptor that was open before. A watched file whose data are durable stays for a while, so that the next
-//! write need not open it again.
+//! Files that were written to and are watched until their data are durable. Each is kept open from before the first write (for
+//! reading, so that it hinders nobody), because the kernel remembers a failure of write-back only while the inode is in use, and
+//! reports it to each descriptor that was open before. A watched file whose data are durable stays for a while, so that the
+//! next write need not open it again.
 //!
 //! The number is bounded; who makes room for another file must sync what falls out, if it has data that are not durable.
 

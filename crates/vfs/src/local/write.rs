@@ -1,8 +1,8 @@
 //! Writing and committing data.
 //!
-//! A file is watched (`unstable`) from before its first unstable write until a commit. When the kernel tells that data did not
-//! reach the disk, the number of losses changes while others that sync the same file still wait: whoever is told that all
-//! went well afterwards sees the new number, so that no answer hides a loss.
+//! A file is watched (`unstable`) from before its first unstable write until a commit. When the kernel reports that data did not
+//! reach the disk, the number of losses changes while other syncs of the same file still wait: a sync that then succeeds sees
+//! the new number, so that no reply hides a loss.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -179,9 +179,9 @@ impl LocalVfs {
         Changed { before, after, value }
     }
 
-    /// As [`LocalVfs::sync`], for a writer whose data nobody will send again once they are said to be durable, and before whose
-    /// write there were so many `losses` of the file. Its descriptor is shared: had its data been among those of which another
-    /// one was told, the kernel would tell it nothing. So beside any loss of this file it fails.
+    /// As [`LocalVfs::sync`], for a stable write, whose data the client will not send again; `losses` is the file's number of losses
+    /// before the write. The descriptor is shared: if the loss of these data was reported to another user of it, the kernel would
+    /// not report it here. So this fails after any loss of this file.
     fn sync_written(
         &self,
         handle: &NodeHandle,
@@ -216,16 +216,15 @@ impl LocalVfs {
         self.sync(handle, file, Extent::Everything)
     }
 
-    /// Notes that data written to a file, or to nobody knows which, may be lost, before anybody else is told that a sync went
-    /// well.
+    /// Notes that data written to a file, or to an unknown file, may be lost, before any other sync is reported as successful.
     pub(super) fn lost(&self, file: Option<&NodeHandle>, errno: Errno) -> Error {
         self.losses.count(file);
         tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
         Error::Lost(errno)
     }
 
-    /// Opens a regular file to make it durable. To read, whoever may: a descriptor to write would be in the way of whom
-    /// executes the file.
+    /// Opens a regular file to make it durable. For reading, whoever the caller is: while a descriptor is open for writing nobody
+    /// can execute the file.
     fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
         Ok(self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??)

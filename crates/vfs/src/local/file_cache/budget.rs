@@ -1,18 +1,18 @@
-//! How many descriptors may be used for speed. The kernel gives the lowest free number, so that a new descriptor's number tells
-//! how many the whole process uses, connections included: no count of our own could.
+//! How many descriptors may be used for caching. The kernel assigns the lowest free number, so a new descriptor's number shows how
+//! many the whole process uses, connections included: no count of our own could.
 
 use std::os::fd::RawFd;
 
 use rustix::process::{Resource, getrlimit};
 
-/// From here on, in percent of the limit, what was not used since the last look is closed.
+/// Above this percentage of the limit, descriptors that were not used since the last sweep are closed.
 const SOFT: u64 = 50;
-/// From here on idle ones are closed before another is kept.
+/// Above this, idle ones are closed before another is kept.
 const HIGH: u64 = 75;
-/// From here on none is kept.
+/// Above this, none is kept.
 const HARD: u64 = 90;
 
-/// What a new descriptor's number says.
+/// The pressure that a new descriptor's number shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Room {
     Plenty,

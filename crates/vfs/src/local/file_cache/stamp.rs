@@ -1,10 +1,10 @@
-//! When a right was checked: what a file said of its permissions at that moment. As long as it says the same, the kernel would
-//! decide the same, for nothing of mode, owner, group or access control list changes without one of these.
+//! A file's permissions at the moment when a right was checked. As long as they are the same, the kernel would decide the same,
+//! because mode, owner, group and access control list do not change without one of these.
 //!
-//! Writing changes the ctime, too. A write of ours carries the stamp on (under the file's lock, and only if nothing but the
-//! write shows in the attributes after it), so that readers and writers of one file need not ask again each time.
-//! A list that others change between our look and our write, or in the same step of the file system's clock (milliseconds before
-//! Linux 6.13), does not show in that. So what was carried on is doubted each time the sweeper comes by, and asked anew.
+//! Writing changes the ctime, too. A write of ours updates the stamp (under the file's lock, and only if the attributes after it
+//! show nothing but the write), so that readers and writers of one file need not ask again each time. If others change an access
+//! control list between our check and our write, or in the same step of the file system's clock (milliseconds before Linux 6.13),
+//! that does not show. So the sweeper marks updated stamps as doubtful, and the kernel is asked again.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::attributes::{Attributes, Time};
 
-/// What a file says of its permissions.
+/// A file's permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::local) struct Stamp {
     mode: u32,
@@ -42,7 +42,7 @@ pub(super) struct Shared(Mutex<Current>);
 struct Current {
     stamp: Stamp,
     epoch: u32,
-    /// Whether a write of ours carried the stamp on since it was last doubted.
+    /// Whether a write of ours has updated the stamp since it was last marked as doubtful.
     carried: bool,
 }
 
@@ -55,7 +55,7 @@ impl Shared {
         }))
     }
 
-    /// Has the rights to a file checked once more whose changes may hide in writes of ours.
+    /// Has the rights to a file checked once more if changes of them may be hidden by writes of ours.
     pub(super) fn doubt(&self) {
         let mut current = self.0.lock();
         if std::mem::take(&mut current.carried) {
