@@ -10,7 +10,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -143,9 +143,10 @@ impl Parking {
         let (all, own) = (&self.everybody.half_records, &connection.seat.client.half_records);
         let met = if held == 0 {
             None
-        } else if own.load(Ordering::Relaxed) + held > limits.half_records_per_client {
+        } else if !reserve(own, held, limits.half_records_per_client) {
             Some(Limit::HalfRecordsPerClient)
-        } else if all.load(Ordering::Relaxed) + held > limits.half_records {
+        } else if !reserve(all, held, limits.half_records) {
+            own.fetch_sub(held, Ordering::Relaxed);
             Some(Limit::HalfRecords)
         } else {
             None
@@ -156,10 +157,10 @@ impl Parking {
         }
         let mut reading = connection.reading.lock();
         if matches!(*reading, Reading::Closed) {
+            all.fetch_sub(held, Ordering::Relaxed);
+            own.fetch_sub(held, Ordering::Relaxed);
             return;
         }
-        all.fetch_add(held, Ordering::Relaxed);
-        own.fetch_add(held, Ordering::Relaxed);
         *reading = Reading::Parked {
             inbox,
             since: Instant::now(),
@@ -296,6 +297,13 @@ impl Parking {
             }
         }
     }
+}
+
+/// Adds `more` to `sum` unless that is above `most` then, whoever else adds meanwhile.
+fn reserve(sum: &AtomicUsize, more: usize, most: usize) -> bool {
+    let sum_with = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);
+    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum_with)
+        .is_ok()
 }
 
 impl Reading {
