@@ -284,7 +284,7 @@ mod tests {
         thread::scope(|scope| {
             let sending = connection.output.lock();
             scope.spawn(|| tell.send(connection.unsent_since()));
-            let seen = told.recv_timeout(Duration::from_secs(20));
+            let seen = told.recv_timeout(Duration::from_secs(60));
             drop(sending);
             assert_eq!(seen, Ok(None));
         });

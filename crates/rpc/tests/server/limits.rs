@@ -64,7 +64,8 @@ fn a_record_is_refused_by_its_procedures_bound_before_its_bytes_come() {
 #[test]
 fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
     let running = serve(Limits {
-        half_record_for: Duration::from_secs(3),
+        // Far longer than anybody is kept from running who is quick.
+        half_record_for: Duration::from_secs(10),
         ..Limits::default()
     });
     let call = call_record(1, ECHO, &[3; 4000]);
@@ -166,7 +167,8 @@ fn half_records_of_all_clients_are_bounded() {
 #[test]
 fn idle_connections_end_and_busy_ones_do_not() {
     let running = serve(Limits {
-        idle_for: Duration::from_secs(5),
+        // Far longer than anybody is kept from running who is busy.
+        idle_for: Duration::from_secs(10),
         ..Limits::default()
     });
     let mut idle = running.connect();
@@ -186,7 +188,8 @@ fn idle_connections_end_and_busy_ones_do_not() {
 #[test]
 fn replies_that_nobody_takes_are_kept_for_a_time() {
     let running = serve(Limits {
-        unsent_for: Duration::from_secs(5),
+        // Far longer than anybody is kept from running who takes replies.
+        unsent_for: Duration::from_secs(10),
         ..Limits::default()
     });
     let calls: Vec<u8> = (0..80).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
@@ -195,7 +198,7 @@ fn replies_that_nobody_takes_are_kept_for_a_time() {
     slow.write_all(&calls).unwrap();
     // It takes a little at a time, for longer than the other one is put up with, and gets all.
     for xid in 0..80 {
-        thread::sleep(Duration::from_millis(70));
+        thread::sleep(Duration::from_millis(140));
         assert_eq!(read_reply(&mut slow).0, xid);
     }
     eventually("who takes nothing is closed", || {

@@ -18,7 +18,8 @@ use curt_rpc::{
 };
 
 const PROGRAM: u32 = 0x2000_0001;
-const ROUNDS: usize = 3;
+/// More than ever go by until one is undisturbed.
+const ROUNDS: usize = 100;
 
 struct Echo;
 
@@ -64,14 +65,17 @@ fn a_warm_call_allocates_nothing_in_the_server() {
         for _ in 0..100 {
             one();
         }
-        // The fewest of some rounds: a thread that closes what is idle allocates now and then.
+        // One of some rounds: a thread that closes what is idle allocates now and then.
         let round = || {
             let before = sys::allocations();
             (0..100).for_each(|_| one());
             sys::allocations() - before
         };
-        let fewest = std::iter::repeat_with(round).take(ROUNDS).min();
-        assert_eq!(fewest, Some(0), "calls of {size} bytes");
+        let mut rounds = std::iter::repeat_with(round).take(ROUNDS);
+        assert!(
+            rounds.any(|allocations| allocations == 0),
+            "calls of {size} bytes"
+        );
     }
     drop(stream);
     handle.shutdown();

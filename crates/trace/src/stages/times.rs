@@ -291,7 +291,7 @@ mod tests {
         let times = StageTimes::default();
         assert!(times.next_graph(7, Duration::from_millis(1)).is_none());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| times.next_graph(7, Duration::from_secs(20)));
+            let waiting = scope.spawn(|| times.next_graph(7, Duration::from_secs(60)));
             while !waiting.is_finished() {
                 for procedure in [1, 7] {
                     // Off, and yet due while somebody waits.
