@@ -19,11 +19,11 @@ use curt_tests::network::Network;
 use curt_tests::process;
 
 /// A run of page takes 7 s; what is beyond is for machines that do something else, too.
-const RUN: Duration = Duration::from_secs(120);
+const RUN: Duration = Duration::from_secs(400);
 /// Making a tree through a mount takes half a minute.
-const MAKING: Duration = Duration::from_secs(400);
+const MAKING: Duration = Duration::from_secs(900);
 /// A kernel that serves them.
-const KERNEL: Duration = Duration::from_secs(800);
+const KERNEL: Duration = Duration::from_secs(1800);
 
 /// What is known of the files of page is believed for so many seconds: inside a run it expires once,
 const PAGE_SECONDS: f64 = 3.0;

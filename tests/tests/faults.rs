@@ -10,9 +10,9 @@ use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process::Running;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 /// How long the kernels of these tests may live.
-const KERNEL: Duration = Duration::from_secs(400);
+const KERNEL: Duration = Duration::from_secs(900);
 /// Who writes: quotas hold for others than root alone.
 const USER: &str = "1000";
 
@@ -130,7 +130,7 @@ fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> 
         // A server that still has the file open for writing keeps it from being remounted for a while.
         || {
             shell(&format!(
-                "timeout 60 sh -c 'until mount -o remount,ro {place} 2>/dev/null; do sleep 0.1; done'"
+                "timeout 200 sh -c 'until mount -o remount,ro {place} 2>/dev/null; do sleep 0.1; done'"
             ))
         },
         || shell(&format!("mount -o remount,rw {place}")),
@@ -229,7 +229,7 @@ fn read_only_remount_of_a_disk_is_told_once_and_later_writes_are_kept() -> Resul
     on_both_servers(
         "remount",
         "EROFS",
-        "timeout 60 sh -c 'until mount -o remount,ro /mnt/disk 2>/dev/null; do sleep 0.1; done'",
+        "timeout 200 sh -c 'until mount -o remount,ro /mnt/disk 2>/dev/null; do sleep 0.1; done'",
         "mount -o remount,rw /mnt/disk",
     )
 }

@@ -179,7 +179,7 @@ fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<Duration> {
 }
 
 fn killed(processes: &mut Running) -> Result<()> {
-    ensure!(processes.wait(MINUTE)?.success(), "{}", processes.output());
+    ensure!(processes.wait(MINUTES)?.success(), "{}", processes.output());
     let output = processes.output();
     let text = output
         .lines()

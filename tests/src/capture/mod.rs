@@ -21,7 +21,7 @@ const QUIET_LOOKS: u32 = 60;
 /// How long a capture may go on growing after what is captured has ended.
 const SETTLED: Duration = Duration::from_secs(60);
 /// How long tshark may take to read a capture again.
-const READ: Duration = Duration::from_secs(180);
+const READ: Duration = Duration::from_secs(600);
 
 /// A capture that is running.
 pub struct Capture {

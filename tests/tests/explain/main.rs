@@ -283,7 +283,10 @@ fn what_is_written_and_read_after_an_explanation_is_as_ever() {
     writer.wait_for("one", RUN).unwrap();
     explain(network, mount.directory(), "", &["ls", &at]);
     let there = || std::fs::read(world.export.join("open")).unwrap();
-    assert_eq!(there(), b"before ");
+    process::until("what was written is at the server", RUN, || {
+        Ok((there() == b"before ").then_some(()))
+    })
+    .unwrap();
     writer.say("\n").unwrap();
     writer.wait_for("two", RUN).unwrap();
     assert_eq!(there(), b"before and after");
