@@ -268,10 +268,13 @@ mod tests {
 
     #[test]
     fn modes_are_the_clients_and_the_umask_of_other_threads_stays() {
-        std::thread::scope(|scope| {
-            let before = rustix::process::umask(Mode::from_raw_mode(0o027));
+        // On a thread whose umask is not that of the other tests.
+        let others = std::thread::spawn(|| {
+            own_umask().expect("a umask of its own");
+            rustix::process::umask(Mode::from_raw_mode(0o027));
             let own = (geteuid().as_raw(), getegid().as_raw());
-            let worker = scope.spawn(move || {
+            // It shares the umask of who starts it.
+            let worker = std::thread::spawn(move || {
                 let identity = Identity::Fixed {
                     uid: own.0,
                     gid: own.1,
@@ -282,9 +285,10 @@ mod tests {
                 rustix::process::umask(Mode::empty())
             });
             let workers = worker.join().expect("the worker");
-            let ours = rustix::process::umask(before);
-            assert_eq!((workers, ours), (Mode::empty(), Mode::from_raw_mode(0o027)));
+            (workers, rustix::process::umask(Mode::empty()))
         });
+        let (workers, ours) = others.join().expect("the thread that has started it");
+        assert_eq!((workers, ours), (Mode::empty(), Mode::from_raw_mode(0o027)));
     }
 
     #[test]

@@ -314,15 +314,25 @@ mod tests {
             return;
         }
         let at_hand = || vfs.lookup_at_hand(&Caller::ROOT, &vfs.root(), b"file").is_some();
-        vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
+        let look_up = || vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
+        // The kernel forgets for others, too, who have it do so: some tries.
+        let comes_true = |happens: &dyn Fn() -> bool| (0..100).any(|_| happens());
+        look_up();
         assert!(vfs.children.find(By::Lookup, &vfs.root(), b"file").is_some());
-        assert!(at_hand());
-        vfs.kept.objects.release_all();
-        std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-        assert!(!at_hand());
-        vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
-        vfs.kept.objects.release_all();
-        // The kernel has it now: it is opened, and held.
-        assert!(at_hand());
+        assert!(comes_true(&|| {
+            look_up();
+            at_hand()
+        }));
+        assert!(comes_true(&|| {
+            vfs.kept.objects.release_all();
+            std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+            !at_hand()
+        }));
+        assert!(comes_true(&|| {
+            look_up();
+            vfs.kept.objects.release_all();
+            // The kernel has it now: it is opened, and held.
+            at_hand()
+        }));
     }
 }

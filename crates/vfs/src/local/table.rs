@@ -205,7 +205,7 @@ mod tests {
 
     /// Polls `condition` until it is true, or a while; whether it was.
     fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while !condition() {
             if Instant::now() >= end {
                 return false;
