@@ -7,6 +7,7 @@ mod calling;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{
     Fattr, FileHandle, Outcome, Procedure, Stability, Status, WccData, WriteArguments, WriteOk,
@@ -131,10 +132,14 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
         for worker in &workers {
             assert_eq!(worker.work(), [Status::Stale; 3]);
         }
-        assert_eq!(
-            Arc::strong_count(&tree),
-            1,
-            "a connection keeps what is exported no longer"
-        );
+        // The last request's own hold of it may outlive its reply by a moment.
+        let end = Instant::now() + Duration::from_secs(60);
+        while Arc::strong_count(&tree) > 1 {
+            assert!(
+                Instant::now() < end,
+                "a connection keeps what is exported no longer"
+            );
+            std::thread::yield_now();
+        }
     });
 }

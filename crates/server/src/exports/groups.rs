@@ -61,7 +61,7 @@ mod tests {
             before,
             "what was decided before is decided anew"
         );
-        let soon = Instant::now() + Duration::from_secs(20);
+        let soon = Instant::now() + Duration::from_secs(60);
         let settled = |uid| loop {
             match table.groups_of(uid) {
                 Managed::Unknown(question) => assert!(table.names().wait(&question, soon)),

@@ -488,7 +488,7 @@ fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
         "now it takes the user's groups"
     );
     released.store(true, Ordering::Release);
-    fixture.service.exports.patience = Duration::from_secs(20);
+    fixture.service.exports.patience = Duration::from_secs(60);
     assert_eq!(
         (status(&fixture, 1), status(&fixture, 2)),
         (Status::Ok, Status::Ok)
