@@ -153,7 +153,7 @@ mod tests {
         let handle = server.handle();
         thread::scope(|scope| {
             scope.spawn(|| server.run());
-            let long = Duration::from_secs(20);
+            let long = Duration::from_secs(60);
             assert!((0..3).all(|_| pulse.look(long).is_ok()));
             handle.shutdown();
         });

@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    const SOON: Duration = Duration::from_secs(20);
+    const SOON: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_reload_that_hangs_holds_nobody_up_and_is_followed_by_one_more() {
