@@ -78,14 +78,15 @@ pub fn make_once(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -
     if check(tree, top).is_ok() {
         return Ok(());
     }
+    let _held = top.parent().and_then(hold);
+    if check(tree, top).is_ok() {
+        return Ok(());
+    }
     let partial = top.with_extension(format!("partial-{}", std::process::id()));
     let failed = |path: &Path, source| MakeError::Io {
         path: path.to_owned(),
         source,
     };
-    if let Some(parent) = top.parent() {
-        fs::create_dir_all(parent).map_err(|source| failed(parent, source))?;
-    }
     let made = make(tree, &partial, jobs, progress).and_then(|()| {
         // What is at `top` now is not the tree: an older version's, or somebody removed files of it.
         match fs::remove_dir_all(top) {
@@ -101,6 +102,16 @@ pub fn make_once(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -
     // After success it is gone already, except where another process was faster.
     let _ = fs::remove_dir_all(&partial);
     made
+}
+
+/// Makes a directory and keeps other makers of trees out of it: a tree that one has made is not removed while it is used, because
+/// another had begun before it was there. Where no directory can be locked, nobody is kept out.
+fn hold(directory: &Path) -> Option<File> {
+    // Why it cannot be made is said when the tree is.
+    fs::create_dir_all(directory).ok()?;
+    let held = File::open(directory).ok()?;
+    held.lock().ok()?;
+    Some(held)
 }
 
 /// Whether each entry of `tree` is below `top`, of the right kind and size.
