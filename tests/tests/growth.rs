@@ -82,6 +82,27 @@ def cut(number):
         with open(there, "rb") as file:
             assert file.read() == b"x" * 100
 
+def shrunk(number):
+    here, there = f"{mount}/{claim}-{number}", f"{export}/{claim}-{number}"
+    with open(here, "wb") as file:
+        file.write(b"x" * 500000)
+    with open(here, "rb") as file:
+        assert len(file.read()) == 500000
+    with open(there, "wb") as file:
+        file.write(b"y" * 300001)
+    if number % 2:
+        fd = os.open(here, os.O_WRONLY | os.O_APPEND)
+        assert os.write(fd, b"appended") == 8
+        assert os.lseek(fd, 0, os.SEEK_CUR) == 300009
+        assert os.lseek(fd, 0, os.SEEK_END) == 300009
+    else:
+        fd = os.open(here, os.O_RDONLY)
+        data = b""
+        while piece := os.read(fd, 131072):
+            data += piece
+        assert data == b"y" * 300001, (len(data), data[300001:][:10])
+    os.close(fd)
+
 def kept_open(number):
     here, there = known(number)
     fd = os.open(here, os.O_RDONLY)
@@ -129,6 +150,11 @@ fn what_is_stored_through_a_mapping_of_what_grew_elsewhere_reaches_the_server() 
 #[test]
 fn a_store_behind_the_end_of_what_shrank_elsewhere_makes_it_no_larger() {
     claim("", "cut");
+}
+
+#[test]
+fn what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end() {
+    claim("", "shrunk");
 }
 
 #[test]

@@ -55,6 +55,11 @@ fn random_calls_answer_so_with_noac_too() -> Result<()> {
 }
 
 #[test]
+fn random_calls_answer_so_where_the_kernel_keeps_attributes() -> Result<()> {
+    compare("noaccesscheck", 71, 10_000)
+}
+
+#[test]
 fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> Result<()> {
     let network = Network::new()?;
     let export = in_memory(&network, "export")?;

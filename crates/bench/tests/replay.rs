@@ -184,10 +184,10 @@ fn page_with_noaccesscheck_and_sloppycto_has_directories_answer_for_their_names(
     assert_eq!(
         list(&sent),
         [
-            ("GETATTR", 60),
+            ("GETATTR", 58),
             ("LOOKUP", 233),
             ("READ", 1124),
-            ("READDIRPLUS", 299),
+            ("READDIRPLUS", 301),
             ("FSINFO", 1),
             ("PATHCONF", 1)
         ]
@@ -217,10 +217,10 @@ fn page_with_nonegnamecache_asks_for_each_missing_name_again() {
     assert_eq!(
         list(&sent),
         [
-            ("GETATTR", 60),
+            ("GETATTR", 58),
             ("LOOKUP", 598),
             ("READ", 1124),
-            ("READDIRPLUS", 299),
+            ("READDIRPLUS", 301),
             ("FSINFO", 1),
             ("PATHCONF", 1)
         ]

@@ -18,14 +18,8 @@ use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    api::Observer,
-    credentials::Identities,
-    data::DataPlane,
-    environment::Clock,
-    inode::InodeRegistry,
-    insisting::{Promises, TakesBack},
-    numbering::Numbering,
-    plan::Wire,
+    api::Observer, credentials::Identities, data::DataPlane, environment::Clock, inode::InodeRegistry,
+    numbering::Numbering, plan::Wire,
 };
 
 /// File systems whose clocks are told apart; names in further ones are always taken for racy.
@@ -40,7 +34,8 @@ pub(crate) struct Core {
     pub(crate) numbering: Numbering,
     pub(crate) registry: InodeRegistry,
     pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) promises: Arc<Promises>,
+    /// Whoever asks is a kernel.
+    pub(crate) serves_kernel: AtomicBool,
     clock: Arc<dyn Clock>,
     /// Where the scale of [`Moment`]s begins: a second before the mount, so that a request can be dated before the first.
     start: Instant,
@@ -79,11 +74,6 @@ impl Core {
     pub(crate) fn new(parts: CoreParts) -> Arc<Self> {
         let now = parts.clock.now();
         let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
-        let promises = Promises::new(Arc::clone(&parts.clock), start);
-        let observer = parts.observer.map(|observer| {
-            let promises = Arc::clone(&promises);
-            Arc::new(TakesBack { promises, observer }) as Arc<dyn Observer>
-        });
         Arc::new(Self {
             wire: parts.wire,
             plane: parts.plane,
@@ -91,8 +81,8 @@ impl Core {
             identities: parts.identities,
             numbering: Numbering::new(parts.root_fsid),
             registry: InodeRegistry::default(),
-            observer,
-            promises,
+            observer: parts.observer,
+            serves_kernel: AtomicBool::new(false),
             start,
             clock: parts.clock,
             options: RwLock::new(parts.options),

@@ -43,12 +43,6 @@ impl Negotiated {
     pub fn has(&self, feature: u64) -> bool {
         self.features & feature == feature
     }
-
-    /// Whether one notification can void all names ([`crate::Notifier::increment_epoch`]); it has no feature bit.
-    #[must_use]
-    pub fn has_epochs(&self) -> bool {
-        self.minor >= 44
-    }
 }
 
 /// How INIT is to be answered.
@@ -173,7 +167,6 @@ mod tests {
             agreed(45, feature::PARALLEL_DIROPS, LOCKS).features,
             feature::PARALLEL_DIROPS
         );
-        assert!(agreed(44, 0, LOCKS).has_epochs() && !agreed(43, 0, LOCKS).has_epochs());
     }
 
     #[test]

@@ -106,14 +106,6 @@ impl Notifier {
         )
     }
 
-    /// Has every name asked for again when next used ([`crate::Negotiated::has_epochs`]).
-    ///
-    /// # Errors
-    /// See [`Notifier`].
-    pub fn increment_epoch(&self) -> Result<(), Errno> {
-        self.send(notify::INC_EPOCH, &[])
-    }
-
     fn entry(&self, parent: NodeId, name: &[u8], flags: u32) -> Result<(), Errno> {
         let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
         self.send(

@@ -142,26 +142,3 @@ fn names_are_voided_expired_and_removed() {
         Err(Errno::NOENT)
     );
 }
-
-#[test]
-fn one_notification_voids_all_names_where_the_kernel_can() {
-    let toy = Toy {
-        entry_valid: LONG,
-        attributes_valid: LONG,
-        missing_valid: LONG,
-        ..Toy::default()
-    };
-    toy.plant("file", b"x");
-    let fixture = Fixture::new(toy);
-    if !fixture.session.negotiated().has_epochs() {
-        assert!(fixture.notifier.increment_epoch().is_err());
-        return;
-    }
-    assert!(fixture.path("file").exists());
-    let lookups = fixture.toy.stuck.calls("lookup");
-    assert!(fixture.path("file").exists());
-    assert_eq!(fixture.toy.stuck.calls("lookup"), lookups);
-    fixture.notifier.increment_epoch().unwrap();
-    assert!(fixture.path("file").exists());
-    assert_eq!(fixture.toy.stuck.calls("lookup"), lookups + 1);
-}

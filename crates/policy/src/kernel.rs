@@ -1,8 +1,7 @@
-//! The lifetimes granted to the kernel, which answers from its own caches without asking us.
+//! The lifetimes granted to whoever caches in front of the client and answers without asking it: a kernel or a program.
 //!
-//! Owns the lifetimes in FUSE replies. Invariants: a promise ends no later than our own cache entry; no name is promised in a
-//! directory that some user of this mount may not search, because nobody checks search permission for names that the kernel
-//! has cached.
+//! Owns the lifetimes of names and attributes. Invariants: a promise ends no later than our own cache entry; no name is promised in a
+//! directory that some user of this mount may not search, because nobody checks search permission for names that are cached there.
 
 use core::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::{
     time::Moment,
 };
 
-/// For how long the kernel may keep a name, present or missing, of `directory`.
+/// For how long a name, present or missing, of `directory` may be kept.
 #[must_use]
 pub fn name_lifetime(
     kept: (Entry, NameLabel),
@@ -32,7 +31,7 @@ pub fn name_lifetime(
     }
 }
 
-/// For how long the kernel may keep an object's attributes.
+/// For how long an object's attributes may be kept.
 #[must_use]
 pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheOptions) -> Duration {
     if object.is_changing() {
@@ -42,19 +41,11 @@ pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheO
     }
 }
 
-/// Whether names that the kernel was given while the directory was as in `before` are to be taken back from it, because somebody
-/// may not search the directory any more.
+/// Whether names that were promised while the directory was as in `before` are to be taken back, because somebody may not search the
+/// directory any more.
 #[must_use]
 pub const fn takes_names_back(before: &Facts, after: &Facts) -> bool {
     everybody_may_search(before) && !everybody_may_search(after)
-}
-
-/// Whether names that the kernel was given are to be taken back from it because it moved one from a directory where it may keep names (for
-/// all that is known) to one where it may not.
-#[must_use]
-pub fn rename_takes_names_back(from: &AttributeState, to: &AttributeState, options: &CacheOptions) -> bool {
-    let could_be_kept = from.facts().is_none() || names_may_be_kept(from, options);
-    could_be_kept && !names_may_be_kept(to, options)
 }
 
 /// Whether who may search the directory is beyond question for everybody whose requests arrive.

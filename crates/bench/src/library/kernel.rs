@@ -1,6 +1,6 @@
 //! What a kernel asks of a file system in user space, and what it remembers of the answers.
 //!
-//! Owns a model of Linux's side of a FUSE mount: names and attributes kept for as long as they were promised, pages of files
+//! Owns a model of Linux's side of a FUSE mount: no names kept, attributes for as long as they were promised, pages of files
 //! kept while opens say that they are still good, paths walked one component after another. It counts nothing and decides
 //! nothing; with it a program's system calls reach the client library in the order and number in which a mount would pass
 //! them on.
@@ -50,15 +50,7 @@ pub struct Kernel<'a> {
     client: &'a Client,
     caller: &'a Caller,
     clock: &'a dyn Clock,
-    names: HashMap<(InodeId, Box<[u8]>), Kept>,
     inodes: HashMap<InodeId, Inode>,
-}
-
-/// A name that is kept: what it leads to, and until when nobody has to be asked.
-#[derive(Debug)]
-struct Kept {
-    leads_to: Option<InodeId>,
-    until: Instant,
 }
 
 #[derive(Debug)]
@@ -77,7 +69,6 @@ impl<'a> Kernel<'a> {
             client,
             caller,
             clock,
-            names: HashMap::new(),
             inodes: HashMap::new(),
         }
     }
@@ -234,11 +225,6 @@ impl<'a> Kernel<'a> {
         let (found, opened) = self.client.create(self.caller, directory, name, 0o644, flags)?;
         let now = self.clock.now();
         remember(&mut self.inodes, now, &found);
-        let kept = Kept {
-            leads_to: Some(found.id),
-            until: now + found.entry_valid,
-        };
-        self.names.insert((directory, Box::from(name)), kept);
         let written = self.client.write(self.caller, &opened.file, 0, bytes);
         self.client.close(self.caller, &opened.file)?;
         written.map(|_| ())
@@ -318,36 +304,12 @@ impl<'a> Kernel<'a> {
     }
 
     fn look_up(&mut self, directory: InodeId, name: &[u8]) -> Result<InodeId, Errno> {
-        let key = (directory, Box::from(name));
-        if let Some(kept) = self.names.get(&key)
-            && kept.until > self.clock.now()
-        {
-            return kept.leads_to.ok_or(Errno::NOENT);
-        }
-        let entry = self.client.lookup(self.caller, directory, name)?;
-        let now = self.clock.now();
-        match entry {
+        match self.client.lookup(self.caller, directory, name)? {
             Entry::Positive(found) => {
-                remember(&mut self.inodes, now, &found);
-                self.names.insert(
-                    key,
-                    Kept {
-                        leads_to: Some(found.id),
-                        until: now + found.entry_valid,
-                    },
-                );
+                remember(&mut self.inodes, self.clock.now(), &found);
                 Ok(found.id)
             }
-            Entry::Negative { entry_valid } => {
-                self.names.insert(
-                    key,
-                    Kept {
-                        leads_to: None,
-                        until: now + entry_valid,
-                    },
-                );
-                Err(Errno::NOENT)
-            }
+            Entry::Negative { .. } => Err(Errno::NOENT),
         }
     }
 }

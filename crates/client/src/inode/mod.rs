@@ -232,7 +232,7 @@ impl Inode {
             self.drop_contents(facts, before.size);
         } else if is_closed {
             drop(facts);
-            // Nobody would check who goes through it by the names that the kernel has.
+            // Nobody would check who goes through it by names that somebody has kept.
             if let Some(observer) = &self.core.observer {
                 observer.names_changed(self.id);
             }

@@ -346,13 +346,7 @@ impl Client {
             found,
         };
         match ((reader.listener)(&told), found) {
-            (Listener::Took, found) => {
-                if let Some(found) = found {
-                    let began = reader.asked.began;
-                    self.note_promise(&reader.directory.inode, entry.name, &found, began);
-                }
-                true
-            }
+            (Listener::Took, _) => true,
             (Listener::Full, Some(found)) => {
                 self.forget(found.id, 1);
                 false

@@ -65,7 +65,6 @@ impl Client {
         match self.hold_for_open(&asked, caller, (&directory, name), resolved)? {
             Resolved::Object(inode, label) => {
                 let found = self.found(&directory, &inode, label)?;
-                self.note_promise(&directory, name, &found, asked.began);
                 Ok(Entry::Positive(found))
             }
             Resolved::Missing(label) => Ok(Entry::Negative {
@@ -81,19 +80,14 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<Resolved, Errno> {
-        let kept = match self.asked_although_promised(asked, directory, name) {
-            Some(kept) => kept,
-            None => match self.resolve(asked, directory, name)? {
-                Resolved::Object(inode, Some(label))
-                    if self.is_insisted_on(asked, directory, &inode, label) =>
-                {
-                    Kept {
-                        child: Some(inode),
-                        label,
-                    }
+        let kept = match self.resolve(asked, directory, name)? {
+            Resolved::Object(inode, Some(label)) if self.is_insisted_on(asked, directory, &inode, label) => {
+                Kept {
+                    child: Some(inode),
+                    label,
                 }
-                resolved => return Ok(resolved),
-            },
+            }
+            resolved => return Ok(resolved),
         };
         self.count_lookup(LookupWhy::Unknown, Some(&kept));
         let _why = scope::because(Cause::NameAgain);

@@ -78,9 +78,8 @@ impl Client {
                 drop(turn);
                 match self.ask_name(&asked, &directory, name, None)? {
                     Resolved::Object(inode, label) => {
-                        let opened = self.open_inode(&asked, &inode, flags)?;
+                        let opened = self.open_inode(&asked, &inode, flags, None)?;
                         let found = self.found(&directory, &inode, label)?;
-                        self.note_promise(&directory, name, &found, asked.began);
                         Ok((found, opened))
                     }
                     Resolved::Missing(_) => Err(Errno::NOENT),
@@ -246,7 +245,6 @@ impl Client {
     ) -> Result<Found, Errno> {
         let label = self.learn_own(directory, name, Some(inode), ended);
         let found = self.found(directory, inode, label)?;
-        self.note_promise(directory, name, &found, ended.sent_at);
         Ok(found)
     }
 

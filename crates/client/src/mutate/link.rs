@@ -32,7 +32,6 @@ impl Client {
         let ended = self.link_at_server(&asked, &inode, (&directory, name))?;
         let label = self.learn_own(&directory, name, Some(&inode), ended);
         let found = self.found(&directory, &inode, label)?;
-        self.note_promise(&directory, name, &found, ended.sent_at);
         Ok(found)
     }
 

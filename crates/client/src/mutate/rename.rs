@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::{ObjectKind, kernel::rename_takes_names_back};
+use curt_policy::ObjectKind;
 use rustix::io::Errno;
 
 use super::{Ended, NameChange, prove_change, remove::Target};
@@ -14,7 +14,6 @@ use crate::{
     inode::{Inode, Kept},
     lookup::Resolved,
     meeting::Opening,
-    names::{Kept as KeptName, Promise},
     plan::v3,
 };
 
@@ -118,7 +117,6 @@ impl Client {
     ) -> Result<(), Errno> {
         let moved = self.names.find(from.0.id(), from.1).and_then(|kept| kept.child);
         let replaced = self.names.find(to.0.id(), to.1).and_then(|kept| kept.child);
-        let promised = self.names.promised(from.0.id(), from.1);
         let change_from = NameChange::begin(self, from.0, from.1);
         let change_to = NameChange::begin(self, to.0, to.1);
         let wire = &self.core.wire;
@@ -139,7 +137,6 @@ impl Client {
         prove_change(asked, from.0, ended_from);
         prove_change(asked, to.0, ended_to);
         self.learn_renamed(from, to, moved.as_ref(), (ended_from, ended_to));
-        self.move_promise(from.0, to, promised);
         if let Some(replaced) =
             replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
         {
@@ -172,28 +169,5 @@ impl Client {
             directory.parent = None;
         }
         let _ = self.learn_own(to.0, to.1, Some(moved), ended.1);
-    }
-
-    /// A kernel moves what it keeps, with the time for which it keeps it. Where it may keep nothing it has to ask for all names again, or
-    /// it lets everybody pass by this one.
-    fn move_promise(&self, from: &Inode, to: Place<'_>, promised: Option<(KeptName, Promise)>) {
-        let leaves = !std::ptr::eq(from, &**to.0) && self.has_promised();
-        let takes_back = || {
-            let (from, options) = (from.facts().state.clone(), self.core.options());
-            rename_takes_names_back(&from, &to.0.facts().state, &options)
-        };
-        if leaves && takes_back() {
-            if let Some(observer) = &self.core.observer {
-                observer.names_changed(to.0.id());
-            }
-        } else if let Some((
-            KeptName {
-                child: Some(moved), ..
-            },
-            promise,
-        )) = promised
-        {
-            self.names.promise(to.0.id(), to.1, moved.id(), promise);
-        }
     }
 }

@@ -8,7 +8,6 @@
 mod bytes;
 mod list;
 mod origin;
-mod promise;
 
 use std::{
     collections::HashMap,
@@ -24,8 +23,6 @@ use parking_lot::Mutex;
 use crate::{config::Limits, identity::InodeId, inode::Inode};
 use bytes::NameBytes;
 use list::{Links, List, NONE};
-
-pub(crate) use promise::Promise;
 
 /// Entries of one piece of the slab: it grows by pieces, so that growing never copies or doubles it.
 const PIECE: usize = 4096;
@@ -64,8 +61,6 @@ struct Slot {
     name: NameBytes,
     child: Option<Arc<Inode>>,
     label: NameLabel,
-    /// What was promised of it, if it is there.
-    promise: Promise,
     age: Links,
     /// Among the missing names of its directory.
     siblings: Links,
@@ -155,9 +150,8 @@ impl DentryCache {
         let mut dropped = Vec::new();
         let mut table = self.table.lock();
         let index = table.find(hash, directory, name);
-        let promise = index.map_or(Promise::NONE, |index| table.slab.slot(index).promise_of(&kept));
         let former = index.and_then(|index| table.remove(hash, index));
-        table.insert(hash, (directory, name), (kept, promise), |hash_of| {
+        table.insert(hash, (directory, name), kept, |hash_of| {
             self.hash(hash_of.directory, hash_of.name.as_bytes())
         });
         while let Some(index) = table.over(&self.limits, directory) {
@@ -185,30 +179,6 @@ impl DentryCache {
         table.remove(hash, index)
     }
 
-    /// What is kept of `name` in `directory` if it is there, and what was promised of it.
-    pub(crate) fn promised(&self, directory: InodeId, name: &[u8]) -> Option<(Kept, Promise)> {
-        let hash = self.hash(directory, name);
-        let table = self.table.lock();
-        let slot = table.slab.slot(table.find(hash, directory, name)?);
-        let kept = Kept {
-            child: Some(Arc::clone(slot.child.as_ref()?)),
-            label: slot.label,
-        };
-        Some((kept, slot.promise))
-    }
-
-    /// It was promised that `name` in `directory` leads to `child`.
-    pub(crate) fn promise(&self, directory: InodeId, name: &[u8], child: InodeId, promise: Promise) {
-        let hash = self.hash(directory, name);
-        let mut table = self.table.lock();
-        if let Some(index) = table.find(hash, directory, name) {
-            let slot = table.slab.slot_mut(index);
-            if slot.child.as_ref().is_some_and(|known| known.id() == child) {
-                slot.promise = promise;
-            }
-        }
-    }
-
     /// How many names are known to be there, and to be missing.
     pub(crate) fn len(&self) -> (usize, usize) {
         let table = self.table.lock();
@@ -219,14 +189,6 @@ impl DentryCache {
 impl Slot {
     fn is_missing(&self) -> bool {
         self.child.is_none()
-    }
-
-    /// What was promised and stays true if this becomes `kept`.
-    fn promise_of(&self, kept: &Kept) -> Promise {
-        match (&self.child, &kept.child) {
-            (Some(child), Some(next)) if Arc::ptr_eq(child, next) => self.promise,
-            _ => Promise::NONE,
-        }
     }
 }
 
@@ -259,17 +221,15 @@ impl Table {
         &mut self,
         hash: u64,
         (directory, name): (InodeId, &[u8]),
-        (kept, promise): (Kept, Promise),
+        Kept { child, label }: Kept,
         rehash: impl Fn(&Slot) -> u64,
     ) {
-        let Kept { child, label } = kept;
         let missing = child.is_none();
         let slot = Slot {
             directory,
             name: NameBytes::new(name),
             child,
             label,
-            promise,
             age: Links::ALONE,
             siblings: Links::ALONE,
         };

@@ -31,7 +31,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::Inode,
     meeting::Opening,
-    plan::SetAttributes,
+    plan::{Attributes, SetAttributes},
 };
 
 /// An open file. Given to [`Client::release`] (or [`Client::close`]) when it is not used any more.
@@ -97,7 +97,8 @@ impl Client {
         let inode = self.held(id)?;
         let asked = self.asked(caller);
         let came_back = self.come_back(caller);
-        let opened = self.open_inode(&asked, &inode, flags);
+        let believed = self.believed_size(&inode, flags).filter(|_| came_back.is_none());
+        let opened = self.open_inode(&asked, &inode, flags, believed);
         // A kernel comes back once.
         if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
             self.turn_away(caller, asked.began);
@@ -105,11 +106,21 @@ impl Client {
         opened
     }
 
+    /// The size that a kernel which opens the file now takes it for, if that matters.
+    fn believed_size(&self, inode: &Inode, flags: OpenFlags) -> Option<u64> {
+        let matters = self.serves_a_kernel() && !flags.truncate;
+        matters.then(|| inode.attributes())?.map(|known| known.size)
+    }
+
+    /// Opens `inode`. `believed`: what a kernel takes its size for, which fails with ESTALE if that is too much. A reply to OPEN carries
+    /// no size, and nothing else makes a kernel take a file for smaller in time: reads up to its old end would find zeros, and appended
+    /// bytes get positions behind it. After ESTALE the kernel looks the name up again, and that reply has the size.
     pub(crate) fn open_inode(
         &self,
         asked: &Asked,
         inode: &Arc<Inode>,
         flags: OpenFlags,
+        believed: Option<u64>,
     ) -> Result<Opened, Errno> {
         let opening = Opening::begin(self, asked, inode)?;
         self.decide_open(asked, inode, intent(flags))?;
@@ -118,6 +129,10 @@ impl Client {
             Some(ObjectKind::Directory) => return Err(Errno::ISDIR),
             Some(ObjectKind::Symlink) => return Err(Errno::LOOP),
             Some(ObjectKind::Special) | None => return Err(Errno::NXIO),
+        }
+        let has_shrunk = |known: Attributes| believed.is_some_and(|believed| known.size < believed);
+        if inode.attributes().is_some_and(has_shrunk) {
+            return Err(Errno::STALE);
         }
         if flags.truncate {
             let set = SetAttributes {

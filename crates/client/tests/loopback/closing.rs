@@ -20,7 +20,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let client = &mounted.client;
-    client.serves_kernel(false);
+    client.serves_kernel();
     let me = Caller { pid: 7, ..root() };
     let file = mounted.put(&me, top, "f", 0o644, b"first");
     for (name, text) in [

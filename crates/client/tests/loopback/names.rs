@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curt_client::{InodeId, RenameMode};
-use curt_policy::{AccessMode, CacheOptions, FillMode, Interval, LookupCache};
+use curt_policy::{CacheOptions, FillMode, Interval, LookupCache};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
@@ -127,129 +127,6 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
     assert!(mounted.lookup(&me, directory, "x").is_ok());
 }
 
-/// Names of everybody's directories are promised for as long as they are believed.
-fn promising() -> CacheOptions {
-    CacheOptions {
-        access: AccessMode::ModeBits,
-        ..one_by_one()
-    }
-}
-
-#[test]
-fn a_kernel_that_asks_although_it_was_promised_is_about_to_make_the_name() {
-    let world = World::new();
-    let (mounted, directory) = old_directory(&world, promising());
-    let (me, there) = (root(), world.mount(CacheOptions::default()));
-    mounted.client.serves_kernel(true);
-    let promised = mounted.lookup(&me, directory, "there").unwrap().entry_valid;
-    assert!(promised > Duration::from_secs(10), "{promised:?}");
-    mounted.sent();
-    world.seconds(1);
-    mounted.lookup(&me, directory, "there").unwrap();
-    assert_eq!(mounted.sent(), "LOOKUP 1");
-    let other = there.lookup(&me, there.client.root(), "d").unwrap();
-    there.client.unlink(&me, other.id, b"there").unwrap();
-    world.seconds(1);
-    assert_eq!(
-        mounted.lookup(&me, directory, "there").map(|_| ()),
-        Err(Errno::NOENT)
-    );
-}
-
-#[test]
-fn a_kernel_that_asks_for_what_it_was_not_promised_any_more_is_answered_from_memory() {
-    let world = World::new();
-    let (mounted, directory) = old_directory(&world, promising());
-    let me = root();
-    let asks_again = || {
-        mounted.sent();
-        world.seconds(1);
-        mounted.lookup(&me, directory, "there").unwrap();
-        mounted.sent()
-    };
-    mounted.lookup(&me, directory, "there").unwrap();
-    assert_eq!(asks_again(), "", "nobody said that a kernel asks");
-    mounted.client.serves_kernel(false);
-    assert_eq!(asks_again(), "", "it keeps no names");
-    mounted.client.serves_kernel(true);
-    assert_eq!(asks_again(), "", "this is the first time that it is promised");
-    world.seconds(1);
-    mounted.client.names_taken_back();
-    assert_eq!(asks_again(), "", "it was told to ask again");
-    mounted
-        .client
-        .forget(mounted.lookup(&me, directory, "there").unwrap().id, u64::MAX);
-    assert_eq!(asks_again(), "", "it had to make room");
-    assert_eq!(asks_again(), "LOOKUP 1");
-}
-
-#[test]
-fn a_name_that_was_taken_back_can_be_made_by_the_second_attempt() {
-    let world = World::new();
-    let (mounted, directory) = old_directory(&world, promising());
-    let (me, there) = (root(), world.mount(CacheOptions::default()));
-    mounted.client.serves_kernel(true);
-    mounted.lookup(&me, directory, "there").unwrap();
-    world.seconds(1);
-    mounted.client.names_taken_back();
-    let other = there.lookup(&me, there.client.root(), "d").unwrap();
-    there.client.unlink(&me, other.id, b"there").unwrap();
-    let attempt = || {
-        world.seconds(1);
-        mounted.lookup(&me, directory, "there").map(drop)
-    };
-    assert_eq!(attempt(), Ok(()), "nobody can tell what the kernel asks for");
-    assert_eq!(attempt(), Err(Errno::NOENT));
-}
-
-#[test]
-fn a_name_that_moves_into_a_closed_directory_is_taken_back_from_a_kernel() {
-    let world = World::new();
-    let mounted = world.mount(promising());
-    let (me, top) = (root(), mounted.client.root());
-    mounted.client.serves_kernel(true);
-    let make = |name: &[u8], mode| mounted.client.mkdir(&me, top, name, mode).unwrap().id;
-    let (open, closed) = (make(b"open", 0o777), make(b"closed", 0o700));
-    make(b"moved", 0o777);
-    world.seconds(1);
-    let rename = |from: (InodeId, &str), to: (InodeId, &str)| {
-        mounted.lookup(&me, from.0, from.1).unwrap();
-        mounted.told.contents.lock().clear();
-        let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
-        mounted.client.rename(&me, from, to, RenameMode::Replace).unwrap();
-        let told = mounted.told.contents.lock();
-        told.iter().filter(|told| [open, closed].contains(told)).count()
-    };
-    assert!(!mounted.lookup(&me, top, "moved").unwrap().entry_valid.is_zero());
-    assert_eq!(
-        rename((top, "moved"), (open, "moved")),
-        0,
-        "everybody may pass there, too"
-    );
-    assert_eq!(rename((open, "moved"), (closed, "moved")), 1);
-    assert_eq!(
-        rename((closed, "moved"), (closed, "again")),
-        0,
-        "it was not kept there"
-    );
-}
-
-#[test]
-fn a_name_that_the_kernel_moves_is_asked_for_when_it_is_about_to_be_made() {
-    let world = World::new();
-    let (mounted, directory) = old_directory(&world, promising());
-    let me = root();
-    mounted.client.serves_kernel(true);
-    mounted.lookup(&me, directory, "there").unwrap();
-    world.seconds(1);
-    let (from, to) = ((directory, &b"there"[..]), (directory, &b"moved"[..]));
-    mounted.client.rename(&me, from, to, RenameMode::Replace).unwrap();
-    world.seconds(1);
-    mounted.sent();
-    mounted.lookup(&me, directory, "moved").unwrap();
-    assert_eq!(mounted.sent(), "LOOKUP 1");
-}
-
 #[test]
 fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
     let world = World::new();
@@ -269,7 +146,7 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
         },
     );
     let me = root();
-    mounted.client.serves_kernel(false);
+    mounted.client.serves_kernel();
     let seconds = |use_it: bool| {
         mounted.lookup(&me, directory, "there").unwrap();
         mounted.sent();

@@ -243,8 +243,6 @@ numbers! {
         STORE = 4;
         /// A name was removed by somebody else.
         DELETE = 6;
-        /// All names are void (7.44).
-        INC_EPOCH = 8;
     }
 }
 

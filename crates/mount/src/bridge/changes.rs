@@ -4,10 +4,8 @@
 //! those pages while the operation waits for the kernel. An open is different: it notifies the kernel itself, before it is
 //! answered, and leaves nothing pending ([`Changes::take`]). When the others are notified: see [`super::pending`].
 //!
-//! When names of a directory changed the kernel is notified at once, because that waits for nothing: it asks again for every
-//! name that it has cached, which costs no request if this client still knows the name. (FUSE cannot invalidate all names of
-//! one directory, nor all negative ones, without naming each.) The same holds for attributes alone: that takes no page and no
-//! lock of the kernel's that an operation could hold.
+//! When names of a directory changed the kernel is notified as for a file: it caches attributes, and no names. For attributes alone it
+//! is notified at once: that takes no page and no lock of the kernel's that an operation could hold.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -166,11 +164,6 @@ impl Observer for Changes {
     }
 
     fn names_changed(&self, id: InodeId) {
-        if let Some(notifier) = self.notifier.get() {
-            // A kernel that does not know it was promised no name for any time.
-            let _ = notifier.increment_epoch();
-        }
-        // Attributes, and a listing that the kernel keeps.
         self.contents_changed(id, None);
     }
 

@@ -1,8 +1,16 @@
 //! Conversions between the client's types and FUSE's: attributes, times, names.
 
+use std::time::Duration;
+
 use curt_client as client;
 use curt_client::plan::{self, Attributes, Kind, Timestamp};
 use curt_fuse as fuse;
+
+/// For how long the kernel may use a name without asking. There is no safe way to have it ask for the names of one directory again.
+/// The notification for a name waits for whoever works in that directory, perhaps with a silent server. That for all names (a new
+/// epoch, Linux 6.16 to 6.18) unmounts what is mounted anywhere below the mount point, and makes programs that run from there find
+/// their files "(deleted)". And nobody checks search permission for a name that the kernel has cached.
+const NAME_VALID: Duration = Duration::ZERO;
 
 /// The block size for stat(2): what one READ or WRITE carries best.
 const BLOCK_SIZE: u32 = 1 << 20;
@@ -56,7 +64,7 @@ pub(super) fn found(from: &client::Found) -> fuse::Entry {
     fuse::Entry {
         node: fuse::NodeId(from.id.0),
         generation: 0,
-        entry_valid: from.entry_valid,
+        entry_valid: NAME_VALID,
         attributes_valid: from.attributes_valid,
         attributes: attributes(&from.attributes),
     }
@@ -65,7 +73,7 @@ pub(super) fn found(from: &client::Found) -> fuse::Entry {
 pub(super) fn entry(from: &client::Entry) -> fuse::Entry {
     match from {
         client::Entry::Positive(object) => found(object),
-        client::Entry::Negative { entry_valid } => fuse::Entry::missing(*entry_valid),
+        client::Entry::Negative { .. } => fuse::Entry::missing(NAME_VALID),
     }
 }
 

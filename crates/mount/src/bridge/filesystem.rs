@@ -33,7 +33,7 @@ impl Filesystem for Bridge {
     fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
         self.operations.count(Operation::Lookup);
         let entry = self.client.lookup(&self.caller(context), inode(parent), name)?;
-        Ok(self.entry(convert::entry(&entry)))
+        Ok(convert::entry(&entry))
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {

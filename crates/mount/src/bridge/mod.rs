@@ -16,13 +16,11 @@ mod pending;
 mod rechecks;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use curt_client::caller::CallerTable;
 use curt_client::{Caller, Client, DataState, Found, InodeId, OpenDirectory, OpenFile, Stat};
-use curt_fuse::{Context, Entry, Negotiated, NodeId, Notifier, Opened, open_reply};
+use curt_fuse::{Context, Entry, NodeId, Notifier, Opened, open_reply};
 
 pub use changes::Changes;
 pub use interruption::Cancel;
@@ -41,8 +39,6 @@ pub struct Bridge {
     directories: Handles<Directory>,
     changes: Arc<Changes>,
     notifier: OnceLock<Notifier>,
-    /// The kernel may cache names for a time, because they can be invalidated.
-    keeps_names: AtomicBool,
     operations: Operations,
 }
 
@@ -57,6 +53,7 @@ impl Bridge {
     /// A bridge to this client, whose observer `changes` is.
     #[must_use]
     pub fn new(client: Arc<Client>, callers: CallerTable, changes: Arc<Changes>) -> Self {
+        client.serves_kernel();
         Self {
             client,
             callers,
@@ -64,7 +61,6 @@ impl Bridge {
             directories: Handles::default(),
             changes,
             notifier: OnceLock::new(),
-            keeps_names: AtomicBool::new(false),
             operations: Operations::default(),
         }
     }
@@ -75,38 +71,9 @@ impl Bridge {
         let _ = self.notifier.set(notifier);
     }
 
-    /// Notes what was negotiated with the kernel. Until then it may not cache names.
-    pub fn set_negotiated(&self, negotiated: Negotiated) {
-        // Relaxed: whoever reads the old value promises less.
-        self.keeps_names.store(negotiated.has_epochs(), Ordering::Relaxed);
-        self.client.serves_kernel(negotiated.has_epochs());
-    }
-
-    /// Has the kernel ask again for every name, and so for attributes: lifetimes that it got under other options no longer hold.
-    pub fn take_back_names(&self) {
-        if self.keeps_names.load(Ordering::Relaxed)
-            && let Some(notifier) = self.notifier.get()
-        {
-            // It fails only at the end of the mount.
-            let _ = notifier.increment_epoch();
-        }
-        self.client.names_taken_back();
-    }
-
-    /// An entry, with a lifetime only if it can be invalidated.
-    fn entry(&self, entry: Entry) -> Entry {
-        if self.keeps_names.load(Ordering::Relaxed) {
-            return entry;
-        }
-        Entry {
-            entry_valid: Duration::ZERO,
-            ..entry
-        }
-    }
-
     fn found(&self, found: &Found) -> Entry {
         self.changes.hears(found.id, found.attributes.size);
-        self.entry(convert::found(found))
+        convert::found(found)
     }
 
     fn stat(&self, node: NodeId, stat: &Stat) -> curt_fuse::Stat {

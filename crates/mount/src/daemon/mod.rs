@@ -237,7 +237,6 @@ impl Live {
         let observers = (Probes::new(&client), Arc::clone(&explainer));
         let observed = Arc::new(Observed::new(Arc::clone(bridge), observers));
         let session = start_session(device, observed, &settings).inspect_err(|_| ending::detach(&mount))?;
-        bridge.set_negotiated(session.negotiated());
         explainer.set_arrivals(session.arrivals());
         changes
             .tell(session.notifier(), reading_revalidates(&plan.settings))

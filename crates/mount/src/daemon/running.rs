@@ -131,8 +131,6 @@ impl Controlled for Running {
         self.explainer
             .begin(head, &linux)
             .map_err(|error| error.to_string())?;
-        // Nothing that the kernel was promised before may hide an operation.
-        self.bridge.take_back_names();
         Ok(())
     }
 
@@ -176,7 +174,6 @@ impl Controlled for Running {
             self.set_flags(&next.generic)?;
         }
         self.client.set_options(next.cache);
-        self.bridge.take_back_names();
         *settings = next;
         let text = shown(&settings);
         if table

@@ -116,7 +116,6 @@ impl Explainer {
         *present = Some(explanation);
         // Relaxed: an operation that is under way may be seen or not.
         self.is_on.store(true, Relaxed);
-        self.client.withhold_promises(true);
         Ok(())
     }
 
@@ -159,7 +158,6 @@ impl Explainer {
 
     fn put_away(&self, present: &mut Option<Arc<Explanation>>) {
         self.is_on.store(false, Relaxed);
-        self.client.withhold_promises(false);
         if let Some(former) = present.take() {
             let watcher: Arc<dyn Watcher> = former;
             self.client.wire().watchers().remove(&watcher);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use curt_policy::{
     AccessMode, AttributeState, CacheOptions, Facts, Moment, NameLabel, Report, ServerClock, Users,
     access::everybody_may_search,
-    kernel::{attribute_lifetime, name_lifetime, rename_takes_names_back},
+    kernel::{attribute_lifetime, name_lifetime},
     names::{Entry, remaining},
 };
 
@@ -60,27 +60,6 @@ fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
         if !options.attribute_cache {
             assert!(promised.is_zero());
         }
-    });
-}
-
-#[test]
-fn a_kernel_keeps_no_name_that_it_moves_to_where_it_may_keep_none() {
-    for_each_case(|case| {
-        let options = case.options();
-        let modes = [0o755, 0o700, 0o711, 0o644];
-        let with_mode = |mode| Facts { mode, ..directory(1) };
-        let (from, to) = (with_mode(case.pick(&modes)), with_mode(case.pick(&modes)));
-        let may_keep = |facts: &Facts| match (options.users, options.access) {
-            (Users::Many, AccessMode::Server) => false,
-            (Users::Many, AccessMode::ModeBits) | (Users::One, _) => everybody_may_search(facts),
-        };
-        let target = state(to, &options);
-        let takes_back = |source: &AttributeState| rename_takes_names_back(source, &target, &options);
-        assert_eq!(
-            takes_back(&state(from, &options)),
-            may_keep(&from) && !may_keep(&to)
-        );
-        assert_eq!(takes_back(&AttributeState::unknown()), !may_keep(&to));
     });
 }
 
