@@ -82,6 +82,9 @@ pub enum ClientError {
     /// Not the name of a host.
     #[error("no host name: {0:?} is not allowed in one")]
     Host(char),
+    /// A quoted word that would be options without its quotes.
+    #[error("no host name begins with -")]
+    Dash,
     /// Longer than any name of a host.
     #[error("too long for a host name (253 characters at most)")]
     Long,
@@ -101,6 +104,9 @@ impl Client {
         }
         if word.len() > HOST_MAX {
             return Err(ClientError::Long);
+        }
+        if word.starts_with('-') {
+            return Err(ClientError::Dash);
         }
         if let Some(group) = word.strip_prefix('@') {
             if group.is_empty() {
@@ -315,6 +321,9 @@ mod tests {
             ("gss/krb5", "not supported"),
             ("ho,st", "','"),
             ("höst", "'ö'"),
+            ("-", "begins with -"),
+            ("-ro", "begins with -"),
+            ("-*.lab", "begins with -"),
         ];
         for (word, expected) in rows {
             assert!(shown(word).contains(expected), "{word:?}: {}", shown(word));

@@ -4,7 +4,7 @@
 //! at the end of a line continues it, `#` at the beginning of a word begins a comment. The parser never guesses: an unknown word is
 //! an error with its file and line, and the line is left out.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use curt_proto::mount3::PATH_MAX;
 
 use super::clients::Client;
 use super::options::Options;
-use super::text::escape;
+use super::text::{self, escape};
 use super::words::Taker;
 
 /// The most clients of all exports together; it bounds the size of a reply to EXPORT.
@@ -85,17 +85,18 @@ pub struct Problem {
 }
 
 impl fmt::Display for Problem {
-    /// `FILE:LINE: error: WORD: MESSAGE`.
+    /// `FILE:LINE: error: WORD: MESSAGE`, which is one line and nothing but text, whatever the file and the word are called.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(formatter, "{}: {severity}: ", self.place)?;
+        let mut line = text::Line(formatter);
+        write!(line, "{}: {severity}: ", self.place)?;
         if !self.word.is_empty() {
-            write!(formatter, "{}: ", self.word)?;
+            write!(line, "{}: ", self.word)?;
         }
-        formatter.write_str(&self.message)
+        line.write_str(&self.message)
     }
 }
 

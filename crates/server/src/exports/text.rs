@@ -1,6 +1,6 @@
 //! Paths as exports(5) writes them: a byte that would mean something else is a backslash and three octal digits.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write};
 
 /// A path so that it reads back as one word.
 pub(super) fn escape(path: &[u8]) -> String {
@@ -14,4 +14,22 @@ pub(super) fn escape(path: &[u8]) -> String {
         }
     }
     text
+}
+
+/// What is written through it stays on one line: control characters are escaped as in a path.
+pub(super) struct Line<'f, 'a>(pub(super) &'f mut fmt::Formatter<'a>);
+
+impl Write for Line<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|it| self.write_char(it))
+    }
+
+    fn write_char(&mut self, it: char) -> fmt::Result {
+        if !it.is_control() {
+            return self.0.write_char(it);
+        }
+        let mut bytes = [0; 4];
+        let mut bytes = it.encode_utf8(&mut bytes).bytes();
+        bytes.try_for_each(|byte| write!(self.0, "\\{byte:03o}"))
+    }
 }

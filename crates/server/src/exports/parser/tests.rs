@@ -101,6 +101,15 @@ fn what_is_not_understood_is_an_error_with_file_line_and_word() {
             "/nul\\000 a",
             "exports:1: error: /nul\\000: no path has a byte of zero",
         ),
+        (
+            "/srv \"-ro\" b",
+            "exports:1: error: -ro: no host name begins with -",
+        ),
+        ("/srv a\\012b", "exports:1: error: a\\012b: no host name"),
+        (
+            "/srv a(r\\033w\\302\\205ü)",
+            "exports:1: error: r\\033w\\302\\205ü: no such option",
+        ),
     ];
     for (text, expected) in rows {
         let parsed = parse(&format!("{text}\n/last z(rw)"));
