@@ -15,7 +15,7 @@ pub(super) fn run(
     let directory = request.resolve(&arguments.place.directory)?;
     let wanted = directory.writable().and_then(|()| {
         let name = check(arguments.place.name, Purpose::Make)?;
-        let (special, set) = special(&arguments.what).ok_or(Status::Badtype)?;
+        let (special, set) = special(&arguments.what)?;
         let set = set_from_wire(set).map_err(|errno| status::of_error(os(errno)))?;
         Ok((name, special, set))
     });
@@ -30,20 +30,24 @@ pub(super) fn run(
     Ok(super::created(&directory, name, changed))
 }
 
-/// What to make and with which attributes; none for a type that has a procedure of its own, or is unknown.
-const fn special(what: &MknodData) -> Option<(Special, &Sattr)> {
-    Some(match what {
-        MknodData::BlockDevice(set, device) => (Special::BlockDevice(numbers(*device)), set),
-        MknodData::CharacterDevice(set, device) => (Special::CharacterDevice(numbers(*device)), set),
+/// The bits of a major and of a minor device number that Linux has.
+const NUMBER_BITS: (u32, u32) = (12, 20);
+
+/// What to make and with which attributes. A type that has a procedure of its own, or is unknown, is refused, and so are
+/// numbers that would name another device.
+fn special(what: &MknodData) -> Result<(Special, &Sattr), Status> {
+    Ok(match what {
+        MknodData::BlockDevice(set, device) => (Special::BlockDevice(numbers(*device)?), set),
+        MknodData::CharacterDevice(set, device) => (Special::CharacterDevice(numbers(*device)?), set),
         MknodData::Socket(set) => (Special::Socket, set),
         MknodData::Fifo(set) => (Special::Fifo, set),
-        MknodData::Other(_) => return None,
+        MknodData::Other(_) => return Err(Status::Badtype),
     })
 }
 
-const fn numbers(device: Device) -> curt_vfs::Device {
-    curt_vfs::Device {
-        major: device.major,
-        minor: device.minor,
+fn numbers(Device { major, minor }: Device) -> Result<curt_vfs::Device, Status> {
+    if major >> NUMBER_BITS.0 != 0 || minor >> NUMBER_BITS.1 != 0 {
+        return Err(Status::Inval);
     }
+    Ok(curt_vfs::Device { major, minor })
 }

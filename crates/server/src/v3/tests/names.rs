@@ -198,6 +198,34 @@ fn every_kind_of_object_can_be_made_and_told() {
 }
 
 #[test]
+fn no_device_is_made_for_numbers_that_do_not_fit() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    let set = Sattr::default();
+    let rows = [
+        (0xfff, 0xf_ffff, Status::Ok),
+        (0x1000, 0, Status::Inval),
+        (0, 0x10_0000, Status::Inval),
+        (u32::MAX, u32::MAX, Status::Inval),
+    ];
+    for (major, minor, expected) in rows {
+        let device = Device { major, minor };
+        for what in [
+            MknodData::CharacterDevice(set, device),
+            MknodData::BlockDevice(set, device),
+        ] {
+            let name = format!("{major}-{minor}-{}", matches!(what, MknodData::BlockDevice(..)));
+            let arguments = MknodArguments {
+                place: place(root, name.as_bytes()),
+                what,
+            };
+            let made: Outcome<Created, WccData> = fixture.call(Procedure::Mknod, &arguments);
+            assert_eq!(made.status(), expected, "{device:?}");
+        }
+    }
+}
+
+#[test]
 fn a_symlink_says_its_target_byte_for_byte() {
     let fixture = Fixture::new();
     let root = fixture.root();
