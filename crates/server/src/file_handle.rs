@@ -33,9 +33,17 @@ pub(crate) struct HandleKey(SipHasher24);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ExportId(pub(crate) u32);
 
-/// A file system's number, kept over restarts; never 0. Clients see it as fsid.
+/// A file system's number, kept over restarts; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileSystemId(pub(crate) u32);
+
+impl FileSystemId {
+    /// The fsid that clients see where the administrator gave none (`fsid=`): above all that `fsid=N` can be, which has 32 bits.
+    /// Clients take two file systems of one fsid for one.
+    pub(crate) const fn fsid(self) -> u64 {
+        1 << 32 | self.0 as u64
+    }
+}
 
 /// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,12 +129,13 @@ fn check(parsed: &mut Parsed) {
             say(Severity::Error, entry, message);
         }
     }
-    let mut by_fsid: BTreeMap<String, &[u8]> = BTreeMap::new();
+    // As clients see them: two UUIDs, or a UUID and a number, may be one fsid.
+    let mut by_fsid: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for entry in &parsed.entries {
         let Some(fsid) = entry.options.fsid() else {
             continue;
         };
-        let first = *by_fsid.entry(fsid.to_string()).or_insert(&entry.path);
+        let first = *by_fsid.entry(fsid.number()).or_insert(&entry.path);
         if first != entry.path {
             let message = format!(
                 "fsid={fsid} is that of {} too: clients take them for one file system",
@@ -201,7 +202,8 @@ mod tests {
     fn lines_that_contradict_each_other_are_told() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("exports");
-        let text = "/a x(rw)\n/a x(ro)\n/b x(fsid=1) y(fsid=1)\n/b z(fsid=2)\n/c x(fsid=1)\n";
+        let text = "/a x(rw)\n/a x(ro)\n/b x(fsid=1) y(fsid=1)\n/b z(fsid=2)\n/c x(fsid=1)\n\
+            /d x(fsid=00000000-0000-0001-0000-000000000000)\n";
         std::fs::write(&file, text).unwrap();
         let parsed = read_exports(&[file]);
         let said = messages(&parsed);
@@ -209,10 +211,11 @@ mod tests {
             ":2: warning: /a: exported to x at ",
             ":4: error: /b: has another fsid= at ",
             ":5: warning: /c: fsid=1 is that of /b too",
+            ":6: warning: /d: fsid=00000000-0000-0001-0000-000000000000 is that of /b too",
         ] {
             assert!(said.contains(part), "{said}");
         }
-        assert_eq!(parsed.problems.len(), 3, "{said}");
+        assert_eq!(parsed.problems.len(), 4, "{said}");
         assert_eq!(
             parsed.entries.iter().filter(|entry| entry.path == b"/a").count(),
             1

@@ -156,6 +156,14 @@ fn number(state: &State, definitions: Vec<ExportDefinition>) -> Result<Vec<Expor
         if numbered.iter().any(|other| other.is_at_the_path_of(&export)) {
             return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
         }
+        if let Some(other) = numbered.iter().find(|other| other.is_mistaken_for(&export)) {
+            tracing::warn!(
+                "{} and {} are different file systems of one fsid, {}: clients take them for one, so give them different fsid=",
+                other.path().escape_ascii(),
+                export.path().escape_ascii(),
+                export.fsid
+            );
+        }
         numbered.push(export);
     }
     Ok(numbered)

@@ -88,7 +88,7 @@ impl Export {
         Self {
             id,
             file_system,
-            fsid: fsid.map_or_else(|| u64::from(file_system.0), Fsid::number),
+            fsid: fsid.map_or_else(|| file_system.fsid(), Fsid::number),
             paths,
             path,
             vfs,
@@ -123,6 +123,11 @@ impl Export {
     /// Whether both can be mounted by the same path.
     pub(crate) fn is_at_the_path_of(&self, other: &Self) -> bool {
         self.paths.iter().any(|path| other.paths.contains(path))
+    }
+
+    /// Whether clients take both for one file system, which they are not.
+    pub(crate) fn is_mistaken_for(&self, other: &Self) -> bool {
+        self.fsid == other.fsid && self.file_system != other.file_system
     }
 
     pub(crate) fn path(&self) -> &[u8] {

@@ -31,7 +31,7 @@ fn getattr_tells_everything_in_84_bytes() {
         size: root.size,
         used: root.used,
         rdev: Device::default(),
-        fsid: 1,
+        fsid: (1 << 32) + 1,
         fileid: Fileid(root.fileid.0),
         atime: THEN,
         mtime: THEN,
@@ -40,7 +40,7 @@ fn getattr_tells_everything_in_84_bytes() {
     assert_eq!(root, expected);
     assert_eq!(
         fixture.attributes(fixture.root_of(2)).fsid,
-        2,
+        (1 << 32) + 2,
         "file systems are told apart by fsid"
     );
     assert_eq!(NOW.seconds, 1_000_000);

@@ -294,6 +294,31 @@ fn fsid_is_what_clients_see_and_handles_outlive_another_device_behind_it() {
 }
 
 #[test]
+fn no_fsid_of_exports_5_is_that_of_a_file_system_without_one() {
+    let fixture = Fixture::new();
+    let without: Vec<_> = (10..14).map(|instance| (instance, memory(instance))).collect();
+    let without = without
+        .iter()
+        .map(|(instance, vfs)| export(&format!("/without{instance}"), vfs, rules()));
+    let with = (0..8).map(|number| ExportDefinition {
+        fsid: Some(Fsid::Number(number)),
+        ..export(
+            &format!("/with{number}"),
+            &memory(20 + u64::from(number)),
+            rules(),
+        )
+    });
+    fixture
+        .service
+        .replace_exports(without.chain(with).collect())
+        .unwrap();
+    let exports = fixture.service.exports.current();
+    let fsids: std::collections::BTreeSet<u64> = exports.iter().map(|export| export.fsid).collect();
+    assert_eq!(fsids.len(), 12, "{fsids:?}");
+    assert!((0..8).all(|number| fsids.contains(&number)), "{fsids:?}");
+}
+
+#[test]
 fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
     let fixture = Fixture::new();
     let (one, two) = (fixture.root(), fixture.root_of(2));
