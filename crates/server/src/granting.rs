@@ -163,6 +163,8 @@ impl<'r, 'c> Request<'r, 'c> {
             .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
         let identity = Arc::new(match Identity::managed_uid(self.credential, rules) {
             Some(uid) => self.with_groups_of(uid, sent, rules)?,
+            // The anonymous user has no groups but its own where those of users are this machine's to say.
+            None if self.service.exports.manages_groups() => sent.without_groups(),
             None => sent,
         });
         probe!(NfsdIdentity {

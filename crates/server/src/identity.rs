@@ -73,12 +73,20 @@ impl Identity {
         Caller::new(self.uid, self.gid, groups)
     }
 
-    /// The user whose groups this machine looks up: none if everybody is the anonymous user.
+    /// The user whose groups this machine looks up: none if the caller becomes the anonymous user.
     pub(crate) fn managed_uid(credential: &Auth<'_>, rules: &ExportRules) -> Option<u32> {
         match (credential, rules.squash) {
             (Auth::Sys(sys), Squash::Root) if sys.uid == ROOT => None,
             (Auth::Sys(sys), Squash::Root | Squash::None) => Some(sys.uid).filter(|uid| *uid != NO_ID),
             (Auth::Sys(_), Squash::All) | (Auth::None | Auth::Other { .. }, _) => None,
+        }
+    }
+
+    /// The same without the groups that the credential said.
+    pub(crate) fn without_groups(self) -> Self {
+        Self {
+            groups: Groups::Sent(ArrayVec::new()),
+            ..self
         }
     }
 

@@ -26,9 +26,14 @@ impl ExportsTable {
         Ok(())
     }
 
+    /// Whether no groups count but those that this machine knows.
+    pub(crate) fn manages_groups(&self) -> bool {
+        self.manages_groups.load(Ordering::Acquire)
+    }
+
     /// Which groups a user has who was not squashed.
     pub(crate) fn groups_of(&self, uid: u32) -> Managed {
-        if !self.manages_groups.load(Ordering::Acquire) {
+        if !self.manages_groups() {
             return Managed::AsSent;
         }
         match self.names().groups(uid) {

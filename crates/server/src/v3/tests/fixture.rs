@@ -30,6 +30,7 @@ pub(super) struct Fixture {
     client: SocketAddr,
     uid: u32,
     gid: u32,
+    groups: &'static [u32],
 }
 
 pub(super) fn rules() -> ExportRules {
@@ -72,12 +73,18 @@ impl Fixture {
             client,
             uid: 0,
             gid: 0,
+            groups: &[],
         }
     }
 
     /// Another caller from now on.
     pub(super) const fn become_user(&mut self, uid: u32, gid: u32) {
         (self.uid, self.gid) = (uid, gid);
+    }
+
+    /// Other groups are sent from now on.
+    pub(super) const fn send_groups(&mut self, groups: &'static [u32]) {
+        self.groups = groups;
     }
 
     pub(super) fn move_to_port(&mut self, port: u16) {
@@ -102,7 +109,7 @@ impl Fixture {
 
     /// Sends bytes as arguments and returns the bytes of the results.
     pub(super) fn raw(&self, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
-        let groups = Groups::first_of(&[]);
+        let groups = Groups::first_of(self.groups);
         let sys = AuthSys {
             stamp: 0,
             machine_name: b"test",

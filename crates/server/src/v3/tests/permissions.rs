@@ -4,6 +4,8 @@ use curt_proto::nfs3::{
     AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, Outcome, Procedure, Status,
 };
 
+use curt_vfs::{Caller, CreateMode, SetAttributes, Vfs as _};
+
 use super::fixture::{Fixture, rules};
 use crate::{ExportRules, Squash};
 
@@ -91,4 +93,37 @@ fn files_belong_to_whom_the_caller_is_taken_for() {
     assert_eq!((attributes.uid, attributes.gid), (12, 34));
     fixture.become_user(13, 34);
     assert_eq!(access(&fixture, file), 0);
+}
+
+#[test]
+fn whoever_becomes_nobody_brings_no_groups_where_this_machine_says_which() {
+    let mut fixture = Fixture::with_rules(ExportRules {
+        squash: Squash::Root,
+        ..rules()
+    });
+    let set = SetAttributes {
+        gid: Some(42),
+        ..SetAttributes::with_mode(0o640)
+    };
+    let made = fixture.vfs.create(
+        &Caller::ROOT,
+        &fixture.vfs.root(),
+        b"file",
+        CreateMode::Guarded(&set),
+    );
+    assert_eq!(made.value.unwrap().node.attributes.gid, 42);
+    let file = match fixture.lookup(fixture.root(), b"file") {
+        Outcome::Ok(found) => found.object,
+        Outcome::Failed(status, _) => panic!("{status}"),
+    };
+    fixture.send_groups(&[42]);
+    for uid in [0, u32::MAX] {
+        fixture.become_user(uid, 0);
+        assert_eq!(access(&fixture, file), AccessMask::READ.0, "{uid}: as sent");
+    }
+    fixture.service.manage_groups().unwrap();
+    for uid in [0, u32::MAX] {
+        fixture.become_user(uid, 0);
+        assert_eq!(access(&fixture, file), 0, "{uid}: as this machine knows");
+    }
 }
