@@ -10,7 +10,7 @@ use curt_bench::workload::Workload;
 use crate::bench::workload::{Run, title, tree_directory};
 use crate::bench::world::{Mounted, World};
 use crate::bench::{check_picture, without_mount};
-use crate::errors;
+use crate::output::{self, say};
 
 /// What is compared.
 const OPTIONS: [&str; 4] = ["", "noaccesscheck", "noaccesscheck,sloppycto=3", "nonegnamecache"];
@@ -39,10 +39,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
             eprintln!("curt demo: {wrong} results were wrong");
             ExitCode::FAILURE
         }
-        Err(error) => {
-            eprintln!("curt demo: {}", errors::line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::failed("curt demo", &error),
     }
 }
 
@@ -54,9 +51,9 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     let mut world = World::serving(&tree, None)?;
     let mountable = world.mount("3", "").and_then(Mounted::end);
     if let Err(why) = &mountable {
-        println!(
+        say!(
             "No FUSE mount is possible here, so the client library is used without one. The reason:\n{why:#}"
-        );
+        )?;
     }
     let mut columns = Vec::new();
     let mut wrong = 0;
@@ -83,11 +80,11 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
             pages,
         });
     }
-    println!("\n{CAPTION}\n\n{}", report::comparison(&columns));
+    say!("\n{CAPTION}\n\n{}", report::comparison(&columns))?;
     let svg = chart::bars(CAPTION, &columns)?;
     std::fs::write(&arguments.svg, svg).with_context(|| arguments.svg.display().to_string())?;
-    println!("The same as a bar chart: {}\n", arguments.svg.display());
-    print!("{}", what_next());
+    say!("The same as a bar chart: {}\n", arguments.svg.display())?;
+    output::tell(what_next())?;
     Ok(wrong)
 }
 

@@ -1,7 +1,7 @@
 //! `curt exports`: what exports(5) files export, and what a given client would get, and why.
 
 use std::{
-    io::{self, Write as _},
+    io,
     net::{IpAddr, ToSocketAddrs},
     path::PathBuf,
     process::ExitCode,
@@ -13,8 +13,8 @@ use curt_server::{
 };
 use serde_json::{Value, json};
 
-use crate::errors;
 use crate::serve::Standing;
+use crate::{errors, output};
 
 /// Show what exports(5) files export, or what a given client would get, and by which line
 #[derive(Debug, Args)]
@@ -66,20 +66,11 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
             }
         },
     };
-    match io::stdout().write_all(shown.as_bytes()) {
-        // Whoever reads has read enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => {
-            eprintln!("curt exports: {error}");
-            return ExitCode::FAILURE;
-        }
-        Ok(()) => {}
-    }
-    if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    }
+    let told = output::tell(&shown).map_or_else(
+        |error| output::failed("curt exports", &error),
+        |()| ExitCode::SUCCESS,
+    );
+    if failed { ExitCode::FAILURE } else { told }
 }
 
 /// The addresses of a client, which may be one already.

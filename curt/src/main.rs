@@ -1,5 +1,10 @@
 //! The binary `curt`: one file or folder per subcommand; this file only picks one.
 
+#![warn(
+    clippy::print_stdout,
+    reason = "println! panics where standard output is full or closed; output::say! does not"
+)]
+
 mod bench;
 mod demo;
 mod errors;
@@ -8,6 +13,7 @@ mod exports;
 mod journal;
 mod logs;
 mod mount;
+mod output;
 mod serve;
 mod stat;
 mod top;

@@ -13,6 +13,7 @@ use curt_mount::options::{self, OptionError, Parsed, Remark, Source};
 use rustix::process::Signal;
 
 use crate::logs;
+use crate::output::{self, say};
 
 /// What `curt mount` takes.
 #[derive(Debug, Clone, clap::Args)]
@@ -93,11 +94,11 @@ pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitC
         }
     };
     if parsed.help || parsed.version {
-        println!("{name} {}", env!("CARGO_PKG_VERSION"));
-        println!(
-            "usage: {name} SERVER:/PATH DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]; the options: curt mount --help"
+        let told = say!(
+            "{name} {}\nusage: {name} SERVER:/PATH DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]; the options: curt mount --help",
+            env!("CARGO_PKG_VERSION")
         );
-        return ExitCode::SUCCESS;
+        return told.map_or_else(|error| output::failed(name, &error), |()| ExitCode::SUCCESS);
     }
     let arguments = MountArguments {
         source: parsed.source,

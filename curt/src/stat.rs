@@ -7,7 +7,6 @@ mod nfsiostat;
 mod nfsstat;
 mod server;
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -15,9 +14,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use curt_mount::control::mountstats::write_whole;
 
-use crate::errors;
+use crate::output;
 use crate::serve::control::Which;
 
 pub(crate) use nfsstat::requests;
@@ -57,7 +55,7 @@ pub(crate) struct StatArguments {
     /// Show counters that are zero as well
     #[arg(long)]
     all: bool,
-    /// Write to this file, replacing it atomically
+    /// Write to this file; a regular file is replaced atomically
     #[arg(short, long, value_name = "FILE", conflicts_with = "interval")]
     output: Option<PathBuf>,
 }
@@ -88,10 +86,7 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
     match print(arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("curt stat: {}", errors::line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::failed("curt stat", &error),
     }
 }
 
@@ -101,7 +96,7 @@ fn print(arguments: &StatArguments) -> Result<bool> {
         Some(which) => {
             let which = Which::from(which.as_str());
             if let Some(every) = arguments.stages {
-                return tell(&server::measure(&which, every)?);
+                return output::tell(&server::measure(&which, every)?).map(|()| true);
             }
             Box::new(server::Server::new(arguments, which))
         }
@@ -110,32 +105,19 @@ fn print(arguments: &StatArguments) -> Result<bool> {
     let Some(interval) = arguments.interval else {
         let text = reporting.report()?.text;
         return match &arguments.output {
-            Some(file) => write_whole(file, &text)
-                .map(|()| true)
-                .with_context(|| file.display().to_string()),
-            None => tell(&text),
-        };
+            Some(file) => output::write(file, &text).with_context(|| file.display().to_string()),
+            None => output::tell(&text),
+        }
+        .map(|()| true);
     };
     let mut left = arguments.count;
     loop {
         let Report { text, is_last } = reporting.report()?;
-        tell(&text)?;
+        output::tell(&text)?;
         left = left.map(|left| left - 1);
         if is_last || left == Some(0) {
             return Ok(!is_last);
         }
         thread::sleep(Duration::from_secs(interval.into()));
-    }
-}
-
-/// Prints. Nobody is there any more to be told that nobody listens.
-///
-/// # Errors
-/// It cannot be written: the device is full.
-pub(crate) fn tell(text: &str) -> Result<bool> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        other => Ok(other.map(|()| true)?),
     }
 }

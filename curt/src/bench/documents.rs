@@ -9,6 +9,8 @@ use clap::Args;
 use curt_bench::library::documents::comparisons;
 use curt_bench::report::comparison;
 
+use crate::output::say;
+
 /// Arguments of `curt bench documents`.
 #[derive(Debug, Args)]
 pub(super) struct DocumentsArguments {
@@ -22,16 +24,16 @@ pub(super) fn run(arguments: &DocumentsArguments) -> Result<bool> {
     for milliseconds in &arguments.rtt {
         let request = Duration::try_from_secs_f64(milliseconds / 1000.0).context("--rtt")?;
         for table in comparisons(request)? {
-            println!(
+            say!(
                 "{} (requests take {milliseconds} ms)\n{}",
                 table.title,
                 comparison(&table.columns)
-            );
+            )?;
         }
     }
-    println!(
+    say!(
         "Made-up workloads with the numbers of files and names of the documents, through the library by a scripted clock;\n\
          the documents' columns are what they printed. `curt bench page` and `build` are recorded from real programs."
-    );
+    )?;
     Ok(true)
 }

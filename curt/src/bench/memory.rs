@@ -8,6 +8,7 @@ use serde_json::json;
 use super::times::Machine;
 use super::workload::progress_bar;
 use super::world::World;
+use crate::output::say;
 
 /// Names in one directory.
 const PER_DIRECTORY: usize = 1000;
@@ -64,14 +65,14 @@ pub(super) fn run(arguments: &MemoryArguments) -> Result<bool> {
     if arguments.json {
         let (names, options) = (arguments.names, &arguments.options);
         let value = json!({ "machine": machine, "names": names, "options": options, "before_mib": before, "after_mib": after, "bytes_per_name": bytes });
-        println!("{value}");
+        say!("{value}")?;
         return Ok(true);
     }
-    println!("{}", machine.line());
-    println!(
+    say!("{}", machine.line())?;
+    say!(
         "{} names: {before:.0} MiB before, {after:.0} MiB after, {bytes:.0} bytes a name",
         arguments.names
-    );
+    )?;
     Ok(true)
 }
 

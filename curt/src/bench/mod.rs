@@ -32,7 +32,7 @@ use serde_json::json;
 
 use self::times::{Compared, Machine};
 
-use crate::errors;
+use crate::output::{self, say};
 
 /// What `curt bench` takes.
 #[derive(Debug, clap::Args)]
@@ -107,10 +107,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     match bench(&arguments.bench) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("curt bench: {}", errors::line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::failed("curt bench", &error),
     }
 }
 
@@ -170,17 +167,12 @@ pub(crate) fn check_picture(file: &Path) -> Result<()> {
 /// Prints comparisons, and on which machine they were made.
 fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> {
     if as_json {
-        println!(
-            "{}",
-            serde_json::to_string(&json!({ "machine": machine, "compared": compared }))?
-        );
-        return Ok(());
+        return say!("{}", json!({ "machine": machine, "compared": compared }));
     }
-    println!("{}", machine.line());
+    say!("{}", machine.line())?;
     compared
         .iter()
-        .for_each(|compared| println!("{}", compared.line()));
-    Ok(())
+        .try_for_each(|compared| say!("{}", compared.line()))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::times::Machine;
 use super::world::{Mounted, World};
+use crate::output::say;
 
 /// What is measured: the kernel may keep names itself, or has to ask the mount's daemon each time.
 const ROWS: [(&str, &str); 2] = [
@@ -79,13 +80,13 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
     }
     let machine = Machine::this();
     if arguments.json {
-        println!(
+        say!(
             "{}",
             serde_json::to_string(&json!({ "machine": machine, "rows": rows }))?
-        );
+        )?;
         return Ok(true);
     }
-    println!("{}", machine.line());
+    say!("{}", machine.line())?;
     for Row {
         what,
         options,
@@ -94,9 +95,9 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         requests,
     } in &rows
     {
-        println!(
+        say!(
             "{what} ({options}): {per_second:.0} a second; the daemon was asked for {daemon_percent:.0} %, the server {requests} times"
-        );
+        )?;
     }
     Ok(true)
 }

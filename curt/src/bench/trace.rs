@@ -14,6 +14,8 @@ use curt_trace::probe;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use crate::output::say;
+
 /// What is told of in every round: two numbers, a name and an error, as most events of a mount.
 const EVENT: Event = Event::NfsLookupExit;
 /// What is told of where an object's event is measured.
@@ -81,7 +83,7 @@ pub(super) fn run(arguments: &TraceArguments) -> Result<bool> {
     let steady = steady(arguments, &origin)?;
     if arguments.json {
         let all = serde_json::json!({"costs": costs, "steady": steady, "ring_default": RingLevel::default().name()});
-        println!("{all}");
+        say!("{all}")?;
         return Ok(true);
     }
     let row = |what: &str, cost: f64| {
@@ -92,7 +94,7 @@ pub(super) fn run(arguments: &TraceArguments) -> Result<bool> {
         ]
     };
     let percent = format!("% of a processor at {} /s", 100_000);
-    println!(
+    say!(
         "{}",
         lay_out(&[
             ["an event", "ns", percent.as_str()].map(str::to_owned).to_vec(),
@@ -103,11 +105,14 @@ pub(super) fn run(arguments: &TraceArguments) -> Result<bool> {
             row("watched, about an object", costs.object_ns),
             row("watched by one who does not read", costs.lost_ns),
         ])
-    );
-    println!(
+    )?;
+    say!(
         "{:.0} events each second, watched: telling takes {:.2} % of a processor, sending {:.2} %; {} lost",
-        steady.events_per_second, steady.telling_percent, steady.sending_percent, steady.lost
-    );
+        steady.events_per_second,
+        steady.telling_percent,
+        steady.sending_percent,
+        steady.lost
+    )?;
     Ok(true)
 }
 

@@ -32,7 +32,7 @@ use table::Table;
 use tables::tables;
 use terminal::Screen;
 
-use crate::{errors, stat};
+use crate::output;
 
 /// How often a signal is looked for while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
@@ -71,10 +71,7 @@ pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("curt top: {}", errors::line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::failed("curt top", &error),
     }
 }
 
@@ -99,7 +96,7 @@ fn once(arguments: &TopArguments) -> Result<()> {
         let texts: Vec<String> = tables.iter().map(Table::text).collect();
         texts.join("\n")
     };
-    stat::tell(&text).map(drop)
+    output::tell(&text)
 }
 
 fn watch(arguments: &TopArguments) -> Result<()> {

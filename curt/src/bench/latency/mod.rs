@@ -35,6 +35,7 @@ use self::rounds::{Cell, Effort, GROUPS};
 use self::shape::{Operation, Placement, SHAPES, Shape};
 use self::subject::{Peer, Place, Role, Subject};
 use super::times::Machine;
+use crate::output::say;
 
 /// As whom root asks: servers treat root itself specially.
 const USER: u32 = 1000;
@@ -106,9 +107,9 @@ pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
         std::fs::write(path, report.picture()?).with_context(|| path.display().to_string())?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?)?;
     } else {
-        println!("{}\n\n{}", Machine::this().line(), report.text());
+        say!("{}\n\n{}", Machine::this().line(), report.text())?;
     }
     Ok(true)
 }

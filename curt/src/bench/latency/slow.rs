@@ -27,6 +27,7 @@ use super::super::daemon::{Daemon, own_program};
 use super::super::times::{Machine, median};
 use super::super::world::free_port;
 use super::line::{self, Line, connect};
+use crate::output::say;
 
 /// How long the server may take to be there.
 const START: Duration = Duration::from_secs(20);
@@ -82,9 +83,9 @@ pub(super) fn run(credential: &Credential, pairs: usize, json: bool) -> Result<b
     session.interrupt_all();
     let report = Report { slow: measured? };
     if json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?)?;
     } else {
-        println!("{}\n\n{}", Machine::this().line(), table(&report.slow));
+        say!("{}\n\n{}", Machine::this().line(), table(&report.slow))?;
     }
     Ok(report.slow.iter().all(|row| row.delay_us <= DELAY_MAX_US))
 }

@@ -11,17 +11,14 @@ use super::{
     mounts_now, state_directory, trees,
 };
 
-use crate::errors;
+use crate::output::{self, say};
 
 /// Checks everything that can be checked without serving, and prints what is to be said as `FILE:LINE: …` on standard error.
 /// The status is 1 if anything cannot be served as it is written.
 pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
     let (parsed, problems) = match problems(arguments) {
         Ok(found) => found,
-        Err(error) => {
-            eprintln!("curt serve: {}", errors::line(&error));
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return output::failed("curt serve", &error),
     };
     if parsed.entries.is_empty() && arguments.config.is_empty() {
         eprintln!("{EXPORTS_FILE} and {EXPORTS_DIRECTORY}/*.exports export nothing");
@@ -38,11 +35,13 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let paths = definitions::groups(&parsed).len();
-    println!(
+    match say!(
         "no errors: {paths} directories, {} lines for clients",
         parsed.entries.len()
-    );
-    ExitCode::SUCCESS
+    ) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output::failed("curt serve", &error),
+    }
 }
 
 /// What of the files' lines would be served at this moment, as far as that can be told without opening anything.
