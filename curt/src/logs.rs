@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -56,6 +57,20 @@ pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
     started.map_err(io::Error::other)
 }
 
+/// Parses what to log. A word alone would be taken for a part of the program, of which there is none: nothing would be logged.
+pub(crate) fn level(text: &str) -> Result<String, String> {
+    let expected = "expected error, warn, info, debug, trace, off, or a filter such as warn,curt_mount=debug";
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    let mut words = text.split(',').map(str::trim);
+    if !words.all(|word| word.contains(['=', '[', ']', '{', '}']) || is_level(word)) {
+        return Err(expected.to_owned());
+    }
+    match EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; {expected}")),
+    }
+}
+
 fn open(path: &Path) -> io::Result<std::fs::File> {
     std::fs::OpenOptions::new().create(true).append(true).open(path)
 }
@@ -98,5 +113,38 @@ impl Write for SystemLog {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::level;
+
+    #[test]
+    fn what_would_log_nothing_is_no_level() {
+        for right in [
+            "info",
+            "WARN",
+            "Info",
+            "5",
+            "off",
+            "warn,curt_mount=debug",
+            "curt_rpc=trace",
+            "[call{xid=1}]=debug",
+        ] {
+            assert_eq!(level(right).as_deref(), Ok(right));
+        }
+        for wrong in [
+            "",
+            "nonsense",
+            "warning",
+            "verbose",
+            "info,warning",
+            "info,",
+            "curt=loud",
+            "6",
+        ] {
+            assert!(level(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

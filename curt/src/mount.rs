@@ -47,8 +47,8 @@ pub(crate) struct MountArguments {
     /// Append log lines to this file instead of the system log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What to log unless RUST_LOG is set: error, warn, info, debug, trace
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    /// What to log unless RUST_LOG is set: error, warn, info, debug, trace, off, or a filter in the syntax of RUST_LOG
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = logs::level)]
     log_level: String,
     /// Tell the parent over standard output when the mount is live
     #[arg(long, hide = true)]

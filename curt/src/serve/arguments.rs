@@ -6,11 +6,12 @@ use std::{
     str::FromStr,
 };
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum, builder::RangedI64ValueParser};
 use curt_mount::control::metrics::Place;
 use curt_trace::events::RingLevel;
 
 use super::limits::LimitArguments;
+use crate::logs;
 
 /// NFS's own port.
 pub(super) const NFS_PORT: u16 = 2049;
@@ -75,11 +76,11 @@ pub(crate) struct ServeArguments {
     pub(super) squash: Option<SquashChoice>,
 
     /// The anonymous user's id [default: 65534]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = an_id())]
     pub(super) anonuid: Option<u32>,
 
     /// The anonymous user's group id [default: 65534]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = an_id())]
     pub(super) anongid: Option<u32>,
 
     /// Refuse clients whose port is not below 1024 (the default)
@@ -130,8 +131,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "LEVEL", default_value_t = RingLevel::default())]
     pub(super) ring: RingLevel,
 
-    /// What to log on standard error: error, warn, info, debug, trace, or a filter in the syntax of RUST_LOG, which takes precedence
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    /// What to log on standard error: error, warn, info, debug, trace, off, or a filter in the syntax of RUST_LOG, which takes precedence
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = logs::level)]
     pub(super) log_level: String,
 
     // Last, because clap applies this group's heading to every option that follows.
@@ -205,6 +206,11 @@ impl FromStr for Bind {
     }
 }
 
+/// A user's or group's id; the greatest number means "no id" to the system, as in exports(5).
+fn an_id() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(0..i64::from(u32::MAX))
+}
+
 fn export_name(text: &str) -> Result<String, String> {
     let whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/') && text.len() < 1024;
     if whole {
@@ -230,13 +236,27 @@ mod tests {
         assert!(bind("127.0.0.1:70000").is_err());
     }
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        serve: ServeArguments,
+    }
+
+    #[test]
+    fn what_would_mean_nobody_or_log_nothing_is_refused() {
+        let takes = |words: &[&str]| {
+            let line = ["serve", "/"].iter().chain(words);
+            <Line as clap::Parser>::try_parse_from(line).is_ok()
+        };
+        for option in ["--anonuid", "--anongid"] {
+            assert!(takes(&[option, "0"]) && takes(&[option, "4294967294"]));
+            assert!(!takes(&[option, "4294967295"]) && !takes(&[option, "4294967296"]));
+        }
+        assert!(takes(&["--log-level", "warn"]) && !takes(&["--log-level", "warning"]));
+    }
+
     #[test]
     fn the_last_of_secure_and_insecure_counts_and_secure_is_the_default() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            serve: ServeArguments,
-        }
         let reserved = |words: &[&str]| {
             let line = ["serve", "/"].iter().chain(words);
             <Line as clap::Parser>::try_parse_from(line)
