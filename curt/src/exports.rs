@@ -146,7 +146,7 @@ fn as_value(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<
         let others: Vec<Value> = it.others.iter().map(|entry| line(entry)).collect();
         let refusal = it.holds.and_then(|entry| standing.refusal(entry));
         json!({
-            "path": it.path.escape_ascii().to_string(),
+            "path": String::from_utf8_lossy(it.path),
             "allowed": it.holds.is_some(),
             "served": it.holds.is_some() && refusal.is_none(),
             "not_served": refusal,
@@ -163,7 +163,7 @@ fn as_value(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<
 
 fn line(entry: &Entry) -> Value {
     json!({
-        "path": entry.path.escape_ascii().to_string(),
+        "path": String::from_utf8_lossy(&entry.path),
         "client": entry.client.to_string(),
         "kind": entry.client.kind().to_string(),
         "options": entry.options.to_string(),
@@ -178,6 +178,23 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
+
+    #[test]
+    fn json_has_paths_as_they_are() {
+        let mut parsed = Parsed::default();
+        parsed.read(
+            Path::new("exports"),
+            "\"/srv/Büro \\042x\\042\" *(ro)\n".as_bytes(),
+        );
+        let shown: Value = serde_json::from_str(&show_all(&parsed, true)).unwrap();
+        assert_eq!(shown["exports"][0]["path"], "/srv/Büro \"x\"", "{shown}");
+        let standing = Standing::of(&parsed).unwrap();
+        let client = [IpAddr::from([10, 1, 1, 1])];
+        let shown: Value = serde_json::from_str(&show_client((&parsed, &standing), &client, true)).unwrap();
+        let export = &shown["clients"][0]["exports"][0];
+        assert_eq!(export["path"], "/srv/Büro \"x\"", "{shown}");
+        assert_eq!(export["by"]["path"], export["path"], "{shown}");
+    }
 
     #[test]
     fn a_client_is_told_what_is_not_served_and_why() {
