@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::children::By;
 use super::set::{set_both_times, setting};
-use super::stat::{now, status};
+use super::stat::{Status, now, status};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::answer::{Changed, Created, Node};
@@ -19,8 +19,8 @@ use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_new_name;
 use crate::{CreateMode, Special, verifier};
 
-/// How often a create goes round when the name comes and goes under it.
-const CREATE_TRIES_MAX: usize = 16;
+/// How often a look-up or a create goes round when the name comes and goes under it.
+const TRIES_MAX: usize = 16;
 
 /// The permission bits that an object is made with.
 pub(super) fn mode(set: &SetAttributes) -> Mode {
@@ -45,6 +45,24 @@ pub(super) enum Reach {
     Disk,
     /// Only what is in memory.
     Memory,
+}
+
+/// The error for an object that has lost its name. It is not the directory that is stale.
+fn without_name(error: Error) -> Error {
+    match error {
+        Error::STALE => Errno::NOENT.into(),
+        error => error,
+    }
+}
+
+/// What MKNOD makes.
+pub(super) const fn kind(special: Special) -> FileKind {
+    match special {
+        Special::CharacterDevice(_) => FileKind::CharacterDevice,
+        Special::BlockDevice(_) => FileKind::BlockDevice,
+        Special::Fifo => FileKind::Fifo,
+        Special::Socket => FileKind::Socket,
+    }
 }
 
 impl LocalVfs {
@@ -102,30 +120,62 @@ impl LocalVfs {
             }
             self.children.forget(directory, name);
         }
-        let opened = match reach {
-            Reach::Disk => self.open_name(fd, name),
-            Reach::Memory => self.open_known_name(fd, name),
-        };
-        let found = Arc::new(opened?);
-        let seen = status(found.as_fd(), b"")?;
-        if seen.attributes.nlink == 0 {
-            return Err(Error::STALE);
-        }
+        let (found, seen) = self.open_named(fd, name, reach)?;
         let handle = self.handles.of(found.as_fd())?;
         self.handles.record(&handle, directory, name)?;
-        self.hold(&handle, &found);
+        let node = Node {
+            handle,
+            attributes: seen.attributes,
+        };
+        if seen.attributes.nlink == 0 {
+            return Ok(node);
+        }
+        self.hold(&handle, &Arc::new(found));
         // What a table knows has to be recorded each time.
         if handle.scheme() == HandleScheme::Kernel {
             let place = (directory, name);
             self.children.note(By::Lookup, place, (&handle, &seen), now());
         }
-        Ok(Node {
-            handle,
-            attributes: seen.attributes,
-        })
+        Ok(node)
     }
 
+    /// Opens (`O_PATH`) what a name leads to. While something is renamed over the name, it leads for a moment to an object that has no
+    /// link any more: whoever looks then is told of that object, as by the kernel, if looking again finds no other.
+    fn open_named(&self, fd: BorrowedFd<'_>, name: &[u8], reach: Reach) -> Result<(OwnedFd, Status), Error> {
+        let mut tries = 0..TRIES_MAX;
+        loop {
+            let opened = match reach {
+                Reach::Disk => self.open_name(fd, name),
+                Reach::Memory => self.open_known_name(fd, name),
+            }?;
+            let seen = status(opened.as_fd(), b"")?;
+            if seen.attributes.nlink > 0 || tries.next().is_none() {
+                return Ok((opened, seen));
+            }
+        }
+    }
+
+    /// Makes a regular file, or takes the one that is there. What was there and is gone before it could be taken (something was
+    /// renamed over it) does not count.
     pub(super) fn create_file(
+        &self,
+        caller: &Caller<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        mode: CreateMode<'_>,
+    ) -> Changed<Created> {
+        for _ in 1..TRIES_MAX {
+            let changed = self.create_or_take(caller, directory, name, mode);
+            // It is not the directory that is stale.
+            let passing = matches!(changed.value, Err(Error::STALE)) && changed.after.is_some();
+            if !passing {
+                return changed;
+            }
+        }
+        self.create_or_take(caller, directory, name, mode)
+    }
+
+    fn create_or_take(
         &self,
         caller: &Caller<'_>,
         directory: &NodeHandle,
@@ -135,7 +185,7 @@ impl LocalVfs {
         let mut made = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
-            for _ in 0..CREATE_TRIES_MAX {
+            for _ in 0..TRIES_MAX {
                 match self.create_new(caller, parent, name, mode) {
                     Err(Error::Os(Errno::EXIST)) => {}
                     result => {
@@ -144,14 +194,15 @@ impl LocalVfs {
                         return Ok(created);
                     }
                 }
-                match self.open_name(parent, name) {
-                    Err(Errno::NOENT) => {}
-                    Ok(found) => {
-                        let node = self.node(found.as_fd())?;
-                        check_taking(&node.attributes, mode)?;
+                match self.open_named(parent, name, Reach::Disk) {
+                    Err(Error::Os(Errno::NOENT)) => {}
+                    Ok((found, Status { attributes, .. })) => {
+                        check_taking(&attributes, mode)?;
+                        let handle = self.handles.of(found.as_fd())?;
+                        let node = Node { handle, attributes };
                         return Ok(Created { node, new: false });
                     }
-                    Err(errno) => return Err(errno.into()),
+                    Err(error) => return Err(error),
                 }
             }
             Err(Errno::EXIST.into())
@@ -236,7 +287,7 @@ impl LocalVfs {
         caller: &Caller<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        set: &SetAttributes,
+        (kind, set): (FileKind, &SetAttributes),
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> Changed<Created> {
         let mut set_later = None;
@@ -244,9 +295,15 @@ impl LocalVfs {
             check_new_name(name)?;
             self.identity.with(setting(caller), || make(parent))??;
             let made = self.open_name(parent, name)?;
-            let changed = self.set_rest(caller, made.as_fd(), set)?;
-            let node = self.node(made.as_fd())?;
-            set_later = changed.then_some(made);
+            let mut node = self.node(made.as_fd()).map_err(without_name)?;
+            // Somebody on this machine has put something else there: what is to be set is not for that.
+            if node.attributes.kind != kind {
+                return Err(Errno::NOENT.into());
+            }
+            if self.set_rest(caller, made.as_fd(), set)? {
+                node.attributes = attributes_of(made.as_fd()).map_err(without_name)?;
+                set_later = Some(made);
+            }
             Ok(Created { node, new: true })
         });
         let changed = self.recorded(changed, |created| created.node.handle, directory, name);

@@ -214,7 +214,7 @@ impl Vfs for LocalVfs {
         name: &[u8],
         set: &SetAttributes,
     ) -> Changed<Created> {
-        self.make(caller, directory, name, set, |parent| {
+        self.make(caller, directory, name, (FileKind::Directory, set), |parent| {
             rustix::fs::mkdirat(parent, name, names::mode(set))
         })
     }
@@ -227,7 +227,7 @@ impl Vfs for LocalVfs {
         target: &[u8],
         set: &SetAttributes,
     ) -> Changed<Created> {
-        self.make(caller, directory, name, set, |parent| {
+        self.make(caller, directory, name, (FileKind::Symlink, set), |parent| {
             if target.is_empty() || target.contains(&0) {
                 return Err(Errno::INVAL);
             }
@@ -243,7 +243,7 @@ impl Vfs for LocalVfs {
         special: Special,
         set: &SetAttributes,
     ) -> Changed<Created> {
-        self.make(caller, directory, name, set, |parent| {
+        self.make(caller, directory, name, (names::kind(special), set), |parent| {
             names::mknod(parent, name, special, names::mode(set))
         })
     }

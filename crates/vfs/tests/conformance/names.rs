@@ -1,9 +1,11 @@
 //! Making, finding, removing, renaming and linking names.
 
-use curt_vfs::{CreateMode, Error, SetAttributes, SetTime, Special, Stability, Time};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use curt_vfs::{CreateMode, Error, HandleChoice, SetAttributes, SetTime, Special, Stability, Time};
 use rustix::io::Errno;
 
-use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
+use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, local, tmpfs};
 
 #[test]
 fn dot_is_the_directory_and_dot_dot_never_leads_out() {
@@ -429,4 +431,57 @@ fn a_symlink_is_an_object_and_is_not_followed() {
             assert_eq!(errno(refused), Some(Errno::INVAL));
         }
     });
+}
+
+/// Whatever is renamed over a name, the name is there all the time, and so is the directory.
+#[test]
+fn a_name_that_is_being_replaced_is_found_and_taken() {
+    for (name, parent, choice) in [
+        ("disk", disk(), HandleChoice::Auto),
+        ("tmpfs", tmpfs(), HandleChoice::Auto),
+        ("table", disk(), HandleChoice::Table),
+    ] {
+        let tree = local(name, parent, choice);
+        let root = tree.root();
+        tree.file(&root, "a", 0o644);
+        let served = tree.place.as_ref().unwrap().served.clone();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _done = AtTheEnd(&done);
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::fs::write(served.join("new"), b"").unwrap();
+                    std::fs::rename(served.join("new"), served.join("a")).unwrap();
+                }
+            });
+            let set = SetAttributes::with_mode(0o644);
+            for round in 0..2_000 {
+                let found = tree.lookup(&root, "a").map(|_| ());
+                assert_eq!(found, Ok(()), "{name}: LOOKUP {round}");
+                let taken = tree
+                    .vfs
+                    .create(&ROOT, &root, b"a", CreateMode::Unchecked(&set))
+                    .value;
+                assert_eq!(taken.map(|_| ()), Ok(()), "{name}: CREATE {round}");
+                let refused = tree
+                    .vfs
+                    .create(&ROOT, &root, b"a", CreateMode::Guarded(&set))
+                    .value;
+                assert_eq!(
+                    errno(refused),
+                    Some(Errno::EXIST),
+                    "{name}: CREATE GUARDED {round}"
+                );
+            }
+        });
+    }
+}
+
+/// Sets a flag at the end of its scope, by a panic too.
+struct AtTheEnd<'f>(&'f AtomicBool);
+
+impl Drop for AtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
