@@ -44,13 +44,12 @@ fn of_errno(errno: Errno) -> nfs3::Status {
         Errno::STALE => Status::Stale,
         Errno::REMOTE => Status::Remote,
         Errno::OPNOTSUPP | Errno::NOSYS => Status::Notsupp,
-        // What passes by itself: the client is to ask again, not to fail (as a file that is being executed, whose
-        // writers wait; descriptors or memory that ran out for the moment).
-        Errno::AGAIN | Errno::TXTBSY | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR => {
-            Status::Jukebox
-        }
+        // What passes by itself: the client is to ask again, not to fail (descriptors or memory that ran out
+        // for the moment).
+        Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR => Status::Jukebox,
         // EBUSY is a mount point: it does not pass by itself, and the RFC has no status for it.
         Errno::BUSY => Status::Acces,
+        // ETXTBSY among them, for a file that is being executed here: the program may run for days, and clients would wait.
         _ => Status::Io,
     }
 }
@@ -92,7 +91,8 @@ mod tests {
             (Error::Os(Errno::IO), "NFS3ERR_IO"),
             (Error::Os(Errno::STALE), "NFS3ERR_STALE"),
             (Error::Os(Errno::NOTEMPTY), "NFS3ERR_NOTEMPTY"),
-            (Error::Os(Errno::TXTBSY), "NFS3ERR_JUKEBOX"),
+            (Error::Os(Errno::TXTBSY), "NFS3ERR_IO"),
+            (Error::Os(Errno::MFILE), "NFS3ERR_JUKEBOX"),
             (Error::Os(Errno::OPNOTSUPP), "NFS3ERR_NOTSUPP"),
             (Error::Os(Errno::BADMSG), "NFS3ERR_IO"),
             (Error::Lost(Errno::IO), "NFS3ERR_IO"),
