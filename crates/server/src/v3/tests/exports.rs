@@ -1,9 +1,6 @@
 //! What the options of exports do to requests: crossing mounts, `subtree_check`, `async`, `nordirplus`, flavours, and reloads.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use curt_proto::nfs3::{
     CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, Created, Fattr,
@@ -16,12 +13,9 @@ use curt_vfs::{Caller, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
-use crate::{
-    ExportClient, ExportDefinition, ExportRules, Flavor, Fsid, NameService, NfsService, RulesByFlavor, Setup,
-    State,
-};
+use crate::{ExportClient, ExportDefinition, ExportRules, Flavor, Fsid, RulesByFlavor};
 
-fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> ExportDefinition {
+pub(super) fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> ExportDefinition {
     ExportDefinition::for_everyone(path.as_bytes().to_vec(), Arc::<MemoryVfs>::clone(vfs), rules)
 }
 
@@ -384,138 +378,4 @@ fn a_flavour_that_is_not_offered_is_too_weak_for_every_request() {
         "the fixture comes with AUTH_SYS"
     );
     assert_eq!(offering(&[Flavor::None, Flavor::Sys]), Ok(()));
-}
-
-/// A name service that answers nothing until it is released.
-struct Hanging(Arc<AtomicBool>);
-
-impl Hanging {
-    fn wait(&self) {
-        while !self.0.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl NameService for Hanging {
-    fn addresses(&self, _: &str) -> Option<Vec<IpAddr>> {
-        self.wait();
-        Some(vec!["127.0.0.1".parse().unwrap()])
-    }
-
-    fn name(&self, _: IpAddr) -> Option<Option<String>> {
-        self.wait();
-        Some(Some("client.lab".into()))
-    }
-
-    fn in_netgroup(&self, _: &str, _: &str) -> Option<bool> {
-        unreachable!("no netgroup is exported to")
-    }
-
-    fn groups(&self, _: u32) -> Option<Option<Vec<u32>>> {
-        self.wait();
-        Some(Some(vec![70]))
-    }
-}
-
-/// A name service whose servers do not answer.
-struct Silent;
-
-impl NameService for Silent {
-    fn addresses(&self, _: &str) -> Option<Vec<IpAddr>> {
-        None
-    }
-
-    fn name(&self, _: IpAddr) -> Option<Option<String>> {
-        None
-    }
-
-    fn in_netgroup(&self, _: &str, _: &str) -> Option<bool> {
-        None
-    }
-
-    fn groups(&self, _: u32) -> Option<Option<Vec<u32>>> {
-        None
-    }
-}
-
-#[test]
-fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
-    let mut fixture = Fixture::new();
-    let of = |path: &str, client: &str| ExportDefinition {
-        clients: vec![ExportClient {
-            client: crate::Client::parse(client).unwrap(),
-            ..ExportClient::everyone(rules())
-        }],
-        ..export(path, &fixture.vfs, rules())
-    };
-    let exports = [
-        ("/pattern", "*.lab"),
-        ("/group", "@trusted"),
-        ("/host", "web"),
-        ("/all", "*"),
-    ];
-    let setup = Setup {
-        state: State::with_key([9; 16]),
-        exports: exports.iter().map(|(path, client)| of(path, client)).collect(),
-        counters: Arc::default(),
-    };
-    fixture.service = NfsService::with_names(setup, Box::new(Silent)).unwrap();
-    let status = |fixture: &Fixture, export| {
-        let root = fixture.root_of(export);
-        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status()
-    };
-    for (number, (path, _)) in (1..=3).zip(exports) {
-        assert_eq!(status(&fixture, number), Status::Jukebox, "{path}");
-    }
-    assert_eq!(status(&fixture, 4), Status::Ok);
-    fixture.service.manage_groups().unwrap();
-    assert_eq!(
-        status(&fixture, 4),
-        Status::Jukebox,
-        "without groups nobody works"
-    );
-}
-
-#[test]
-fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
-    let mut fixture = Fixture::new();
-    let named = ExportDefinition {
-        clients: vec![ExportClient {
-            client: crate::Client::parse("*.lab").unwrap(),
-            ..ExportClient::everyone(rules())
-        }],
-        ..export("/one", &fixture.vfs, rules())
-    };
-    let setup = Setup {
-        state: State::with_key([9; 16]),
-        exports: vec![named, export("/two", &memory(2), rules())],
-        counters: Arc::default(),
-    };
-    let released = Arc::new(AtomicBool::new(false));
-    let service = NfsService::with_names(setup, Box::new(Hanging(Arc::clone(&released))));
-    fixture.service = service.unwrap();
-    let status = |fixture: &Fixture, export| {
-        let root = fixture.root_of(export);
-        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status()
-    };
-    fixture.service.exports.patience = Duration::from_millis(10);
-    assert_eq!(status(&fixture, 1), Status::Jukebox);
-    assert_eq!(
-        status(&fixture, 2),
-        Status::Ok,
-        "everybody may, whatever the name"
-    );
-    fixture.service.manage_groups().unwrap();
-    assert_eq!(
-        status(&fixture, 2),
-        Status::Jukebox,
-        "now it takes the user's groups"
-    );
-    released.store(true, Ordering::Release);
-    fixture.service.exports.patience = Duration::from_secs(60);
-    assert_eq!(
-        (status(&fixture, 1), status(&fixture, 2)),
-        (Status::Ok, Status::Ok)
-    );
 }

@@ -9,5 +9,6 @@ mod fixture;
 mod handles;
 mod hostile;
 mod listing;
+mod name_services;
 mod names;
 mod permissions;
