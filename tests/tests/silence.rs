@@ -433,6 +433,13 @@ fn after_sigkill_of_the_daemon_the_mount_says_enotconn_and_what_was_synced_is_th
         "{errors}"
     );
     let target = scene.mounted("");
+    let mut again = scene.network.command(program("curt")?);
+    again.args(["mount", "10.77.0.1:/", target.trim_end_matches('/')]);
+    let (_, _, errors) = process::finish(&mut again, MINUTE)?;
+    ensure!(
+        errors.contains("the daemon of an earlier mount is gone"),
+        "{errors}"
+    );
     scene.run(&["umount", target.trim_end_matches('/')])?;
     ensure!(fs::metadata(scene.export.join("synced"))?.len() == 3 * 65_536);
     Ok(())

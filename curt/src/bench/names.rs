@@ -14,10 +14,10 @@ use super::times::Machine;
 use super::world::{Mounted, World};
 use crate::output::say;
 
-/// What is measured: the kernel may keep names itself, or has to ask the mount's daemon each time.
+/// What is measured: who may search is judged by mode bits, or by what the server said.
 const ROWS: [(&str, &str); 2] = [
-    ("names kept by the kernel", "noaccesscheck"),
-    ("names asked of the daemon", "accesscheck,lookupcache=all"),
+    ("judged by mode bits", "noaccesscheck"),
+    ("judged by the server", "accesscheck,lookupcache=all"),
 ];
 
 /// Names in one directory: fewer than the missing ones that a mount remembers of each.

@@ -13,7 +13,7 @@ use crate::helper::{ExitStatus, Failure, mounted_at};
 pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, Failure> {
     let shown = target.display();
     let failed = |what: String, advice: &str| Failure::lasting(ExitStatus::Failed, what, advice);
-    let path = std::fs::canonicalize(target).map_err(|error| match error.kind() {
+    let unusable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => failed(
             format!("mount point {shown} does not exist"),
             "make the directory first, or let mount(8) do it: -o X-mount.mkdir",
@@ -23,8 +23,10 @@ pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, Failur
             "remove that mount first: umount",
         ),
         _ => failed(format!("mount point {shown}: {error}"), ""),
-    })?;
-    if !path.is_dir() {
+    };
+    let path = std::fs::canonicalize(target).map_err(unusable)?;
+    // The path leads to a mount whose daemon is gone, but nobody tells of what is there.
+    if !std::fs::metadata(&path).map_err(unusable)?.is_dir() {
         return Err(failed(format!("mount point {shown} is not a directory"), ""));
     }
     let there = mounted_at(&path).map_err(|error| failed(format!("/proc/self/mountinfo: {error}"), ""))?;

@@ -1,10 +1,9 @@
 //! Explaining a command's requests: the cause of each, the rule that saved each one not sent, and what Linux would have sent.
 //!
-//! Owns one `Explanation` at a time, from when a command begins until it ends. While there is one, the kernel may not cache names
-//! and attributes, so that every operation of the command is seen here (this is a [`crate::observed::Observer`]). The requests
-//! stay the same, except for look-ups of names that the kernel has cached as missing and is about to create: the client answers
-//! from its memory what the kernel would have answered from its own (`docs/decisions/explaining.md`). While nothing is explained,
-//! an operation costs one relaxed load more.
+//! Owns one `Explanation` at a time, from when a command begins until it ends. While there is one, the kernel may not cache
+//! attributes, so that every operation of the command is seen here (this is a [`crate::observed::Observer`]). The client answers
+//! from its memory what the kernel would have answered from its own, so the requests stay the same, with one exception
+//! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed load more.
 
 mod explanation;
 mod family;

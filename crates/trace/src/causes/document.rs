@@ -29,8 +29,8 @@ waits until nothing that the command began is still in progress, in the kernel, 
 8 s, and reports if that was not enough (`unfinished`). Processes that the command leaves behind continue without being explained, which is reported too; with
 `--wait` it waits until they have ended.
 
-While a command is explained its mounts let the kernel cache no names or attributes, so that each operation is seen. Operations then take longer, but the same requests are
-sent, with one exception: the LOOKUP of a cached name that the kernel is about to create or replace, which cannot be told from others meanwhile.
+While a command is explained its mounts let the kernel cache no attributes, so that each operation is seen. Operations then take longer, but the same requests are
+sent, with one exception: a name that is looked up again and again without being used may be about to be created, and is then asked for; while explained, its use is seen.
 ";
 
 /// One line for each cause and rule: name and meaning.
