@@ -36,9 +36,9 @@ fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
             Workload::Page => 1408,
             Workload::Build => 1174,
         };
-        // The kernel may forget a name and ask again.
+        // A name that nothing is done with may be about to be made: where a run takes its time the server is asked after 1, 2, 4 and 8 s.
         let sent = report.rpc.value("LOOKUP");
-        ensure!((lookups * 98..=lookups * 102).contains(&(sent * 100)), "{text}");
+        ensure!((lookups * 98..=lookups * 104).contains(&(sent * 100)), "{text}");
         ensure!(report.rpc.value("ACCESS") == 0, "{text}");
         let listings = report.rpc.value("READDIRPLUS");
         ensure!(listings == 0 || workload == Workload::Build, "{text}");
