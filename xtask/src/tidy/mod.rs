@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: what a machine can check of the house style.
 
 mod documents;
+mod imports;
 mod manifests;
+mod names;
 mod sources;
 mod tables;
 
@@ -54,6 +56,8 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     for file in &files {
         sources::check_words(file, &mut complaints);
     }
+    names::check(&files, &mut complaints);
+    imports::check(&files, &mut complaints);
     manifests::check(&files, &mut complaints);
     documents::check(root, &files, &mut complaints);
     tables::check(&files, &mut complaints);
