@@ -48,7 +48,7 @@ enum Chore {
     },
     /// Install the packages that the tests need
     Packages,
-    /// Measure beside other servers, and write the tables and pictures of BENCHMARKS.md and README.md
+    /// Measure beside other servers, and write the tables and pictures of BENCHMARKS.md
     Compare {
         #[command(subcommand)]
         what: Comparison,

@@ -5,6 +5,7 @@ use std::io::{BufReader, Cursor};
 use std::str::FromStr;
 use std::time::Duration;
 
+use curt_trace::ProcedureCalls;
 use flate2::bufread::{DeflateDecoder, GzDecoder};
 
 use crate::trace::Trace;
@@ -49,6 +50,35 @@ impl Workload {
             Self::Build => include_bytes!("../../../workloads/build.tree.gz"),
         };
         Tree::parse(unpack(packed)).expect("the built-in trees are parsed by a test")
+    }
+
+    /// The NFSv3 requests that the Linux 6.1 client needs for it with default options against knfsd,
+    /// as recorded once with the command that BENCHMARKS.md names.
+    #[must_use]
+    pub fn linux_requests(self) -> ProcedureCalls {
+        let counts: &[(&str, u64)] = match self {
+            Self::Page => &[
+                ("NULL", 1),
+                ("GETATTR", 6_676),
+                ("LOOKUP", 1_409),
+                ("ACCESS", 1_391),
+                ("READ", 1_126),
+                ("FSINFO", 2),
+                ("PATHCONF", 1),
+            ],
+            Self::Build => &[
+                ("NULL", 1),
+                ("GETATTR", 19_795),
+                ("LOOKUP", 1_175),
+                ("ACCESS", 1_484),
+                ("READ", 1_673),
+                ("READDIRPLUS", 55),
+                ("FSINFO", 2),
+                ("PATHCONF", 1),
+            ],
+        };
+        let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), *count));
+        counts.collect()
     }
 
     /// What it does.

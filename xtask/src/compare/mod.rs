@@ -43,7 +43,7 @@ pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> 
         return Ok(());
     }
     write(root, &text)?;
-    println!("BENCHMARKS.md, README.md and {PICTURE} are written");
+    println!("BENCHMARKS.md and {PICTURE} are written");
     Ok(())
 }
 
@@ -58,12 +58,9 @@ pub(crate) fn write_documents(root: &Path, file: &Path) -> Result<()> {
 
 fn write(root: &Path, text: &str) -> Result<()> {
     let report: Value = serde_json::from_str(text).context("what the benchmark printed")?;
-    replace(
-        &root.join("BENCHMARKS.md"),
-        "latency",
-        &tables::benchmarks(&report)?,
-    )?;
-    replace(&root.join("README.md"), "latency", &tables::readme(&report)?)
+    let document = root.join("BENCHMARKS.md");
+    replace(&document, "latency-summary", &tables::summary(&report)?)?;
+    replace(&document, "latency", &tables::benchmarks(&report)?)
 }
 
 fn build(root: &Path) -> Result<()> {

@@ -28,8 +28,8 @@ pub(super) fn benchmarks(report: &Value) -> Result<String> {
     Ok(text)
 }
 
-/// What README.md shows.
-pub(super) fn readme(report: &Value) -> Result<String> {
+/// The summary of BENCHMARKS.md: each operation in three situations.
+pub(super) fn summary(report: &Value) -> Result<String> {
     let rows = rows(report)?;
     let mut text = String::from(
         "| operation | one at a time, one processor: Curt | Ganesha | | 16 at once on one connection: Curt | Ganesha | | CPU of each, 64 at once: Curt | Ganesha |\n\
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_short_table_has_a_row_for_each_operation() {
-        let text = readme(&report()).unwrap_or_default();
+        let text = summary(&report()).unwrap_or_default();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
             text.contains("| 300 k/s | 30 k/s | 10.00 times | 2.0 µs | 29.0 µs |"),

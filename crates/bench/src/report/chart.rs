@@ -8,7 +8,9 @@ use curt_trace::PROCEDURES;
 use super::Column;
 
 /// The picture's size in pixels.
-const SIZE: (u32, u32) = (960, 540);
+const SIZE: (u32, u32) = (1200, 540);
+/// The room for the legend, in bars: it stands beside them and hides none of their numbers.
+const LEGEND_BARS: u32 = 1;
 /// Each procedure that is worth a colour of its own; all others share the last.
 const COLOURS: [(&str, RGBColor); 6] = [
     ("GETATTR", RGBColor(0x4c, 0x72, 0xb0)),
@@ -47,13 +49,13 @@ fn draw(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let bars_count = u32::try_from(columns.len())?;
+    let width = u32::try_from(columns.len())? + LEGEND_BARS;
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 22))
         .margin(16)
         .x_label_area_size(34)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..f64::from(bars_count), 0..most + most / 8)?;
+        .build_cartesian_2d(0.0..f64::from(width), 0..most + most / 8)?;
     let name = |x: &f64| {
         columns
             .get(index_at(*x))
@@ -62,7 +64,7 @@ fn draw(
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .x_labels(columns.len() * 2 + 1)
+        .x_labels(usize::try_from(width)? * 2 + 1)
         .x_label_formatter(&|x| {
             if (x.fract() - 0.5).abs() < 0.01 {
                 name(x)
@@ -149,6 +151,26 @@ mod tests {
             );
         }
         assert!(bars("nothing", &[]).is_err());
+    }
+
+    #[test]
+    fn the_legend_stands_beside_the_bars() {
+        let column = Column {
+            title: "defaults".into(),
+            rpc: [("READ".to_owned(), 900)].into_iter().collect(),
+            pages: Vec::new(),
+        };
+        let svg = bars("page", &[column.clone(), column]).unwrap();
+        let left = |element: &str| {
+            let (_, after) = element.split_once("x=\"")?;
+            after.split_once('"')?.0.parse::<u32>().ok()
+        };
+        let text = |words: &str| {
+            let elements = svg.split("<text");
+            let said = elements.filter(|element| element.lines().any(|line| line == words));
+            said.last().and_then(left).unwrap()
+        };
+        assert!(text("READDIRPLUS") > text("900"), "{svg}");
     }
 
     #[test]
