@@ -38,6 +38,8 @@ enum Chore {
     },
     /// Check what the house style asks of files, names and documents
     Tidy,
+    /// Write docs/semantics-tests.md, which lists the tests of each statement of SEMANTICS.md
+    Semantics,
     /// Fuzz what takes bytes of peers and operators; installs cargo-fuzz and a nightly compiler where they are missing
     Fuzz {
         /// The target; all of them, one after another, without it
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
             )
         }
         Chore::Tidy => tidy::run(&root()),
+        Chore::Semantics => tidy::semantics::write(&root()).map(|()| true),
         Chore::Fuzz { target, seconds } => {
             fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized, None).map(|()| true)
         }

@@ -1,20 +1,17 @@
-//! Of documents: links lead somewhere, each dependency has its reason, each promise its test.
+//! Of documents: links lead somewhere, each dependency has its reason, each test that is named exists.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::semantics::{SEMANTICS, tests};
 use super::{Complaints, Text};
 
-/// The document that promises what applications see, sentence by sentence.
-const SEMANTICS: &str = "SEMANTICS.md";
 /// The document with the reasons of the dependencies.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// The manifest that takes nothing from the workspace's, for another compiler builds it.
 const FUZZ: &str = "fuzz/Cargo.toml";
-/// How many underscores a test's name has at least, where most of what is named is a test,
-const SHORTEST_TEST: usize = 2;
-/// and where functions and options are named, too.
-const SHORTEST_TEST_ELSEWHERE: usize = 4;
+/// How many underscores a test's name has at least: what has fewer may be an option or a function.
+const SHORTEST_TEST: usize = 4;
 /// Where paths in the repository begin.
 const TOPS: [&str; 9] = [
     ".ci",
@@ -51,13 +48,10 @@ pub(super) fn check(root: &Path, files: &[Text], complaints: &mut Complaints) {
         let fuzz = text(FUZZ).map_or("", |file| &file.text);
         check_dependencies(&[&workspace.text, fuzz], architecture, complaints);
     }
-    let tests = tests(files);
+    let tests = test_names(files);
     for file in files.iter().filter(|file| file.has_ending("md")) {
-        if file.path.as_os_str() == SEMANTICS {
-            check_promises(file, &tests, SHORTEST_TEST, complaints);
-            check_claims(file, complaints);
-        } else if !names_others(&file.path) {
-            check_promises(file, &tests, SHORTEST_TEST_ELSEWHERE, complaints);
+        if !names_others(&file.path) {
+            check_tests(file, &tests, complaints);
         }
         check_paths(root, file, complaints);
     }
@@ -79,25 +73,6 @@ fn check_paths(root: &Path, file: &Text, complaints: &mut Complaints) {
             if !root.join(path).exists() {
                 complaints.add(&file.path, number + 1, format!("there is no {path}"));
             }
-        }
-    }
-}
-
-/// Each claim, which is an item of a list, names a test.
-fn check_claims(semantics: &Text, complaints: &mut Complaints) {
-    let mut open: Option<(usize, bool)> = None;
-    for (number, line) in semantics.text.lines().chain([""]).enumerate() {
-        if !line.starts_with("  ")
-            && let Some((began, false)) = open.take()
-        {
-            complaints.add(&semantics.path, began, "a claim without a test");
-        }
-        if line.starts_with("- ") {
-            open = Some((number + 1, false));
-        }
-        if let Some((_, has_test)) = &mut open {
-            let mut words = line.split('`').skip(1).step_by(2);
-            *has_test |= words.any(|word| is_test_name(word, SHORTEST_TEST));
         }
     }
 }
@@ -167,29 +142,15 @@ fn row_name(line: &str) -> Option<&str> {
     (name != "crate" && !name.starts_with('-')).then_some(name)
 }
 
-/// The names of all tests: the next function after each `#[test]`.
-fn tests(files: &[Text]) -> BTreeSet<&str> {
-    let mut names = BTreeSet::new();
-    for file in files.iter().filter(|file| file.has_ending("rs")) {
-        let mut lines = file.text.lines().map(str::trim_start);
-        while lines.by_ref().any(|line| line == "#[test]") {
-            let function = lines.by_ref().find_map(|line| line.strip_prefix("fn "));
-            names.extend(function.and_then(|rest| rest.split(['(', '<']).next()));
-        }
-    }
-    names
+fn test_names(files: &[Text]) -> BTreeSet<&str> {
+    let sources = files.iter().filter(|file| file.has_ending("rs"));
+    sources.flat_map(tests).map(|test| test.name).collect()
 }
 
-/// Each test that the document names has to exist. A test is named as `` `name` `` with at least so many underscores: what is shorter may be an
-/// option or a function.
-fn check_promises(document: &Text, tests: &BTreeSet<&str>, underscores: usize, complaints: &mut Complaints) {
+/// Each test that the document names has to exist. A test is named as `` `name` ``.
+fn check_tests(document: &Text, tests: &BTreeSet<&str>, complaints: &mut Complaints) {
     for (number, line) in document.text.lines().enumerate() {
-        for name in line
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .filter(|name| is_test_name(name, underscores))
-        {
+        for name in line.split('`').skip(1).step_by(2).filter(is_test_name) {
             let last = name.rsplit("::").next().unwrap_or(name);
             if !tests.contains(last) {
                 complaints.add(&document.path, number + 1, format!("there is no test {name}"));
@@ -198,11 +159,11 @@ fn check_promises(document: &Text, tests: &BTreeSet<&str>, underscores: usize, c
     }
 }
 
-fn is_test_name(word: &str, underscores: usize) -> bool {
+fn is_test_name(word: &&str) -> bool {
     let own = |letter: char| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_' || letter == ':'
     };
-    word.chars().all(own) && word.matches('_').count() >= underscores
+    word.chars().all(own) && word.matches('_').count() >= SHORTEST_TEST
 }
 
 #[cfg(test)]
@@ -230,36 +191,24 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_are_promised_have_to_exist() {
+    fn tests_that_are_named_have_to_exist() {
         let source = file(
             "a.rs",
-            "#[test]\n#[cfg(x)]\nfn it_really_holds() {\nfn it_is_no_test() {\n",
+            "#[test]\n#[cfg(x)]\nfn it_really_and_always_holds() {\nfn it_is_not_a_test() {\n",
         );
         let files = [source];
-        let promises = file(
-            SEMANTICS,
-            "- a `it_really_holds`\n- b `x::it_is_no_test` `acregmin` `no_cto`\n",
+        let document = file(
+            "docs/decisions/x.md",
+            "- a `it_really_and_always_holds`\n- b `x::it_is_not_a_test` `acregmin` `a_b_c_d`\n",
         );
         let mut complaints = Complaints::default();
-        check_promises(&promises, &tests(&files), SHORTEST_TEST, &mut complaints);
+        check_tests(&document, &test_names(&files), &mut complaints);
         assert_eq!(complaints.0.len(), 1, "{:?}", complaints.0);
-        assert!(complaints.0[0].contains("it_is_no_test"));
+        assert!(complaints.0[0].contains("it_is_not_a_test"));
     }
 
     #[test]
-    fn claims_without_a_test_and_paths_that_lead_nowhere_are_told() {
-        let document = file(
-            SEMANTICS,
-            "- one\n  (`it_has_one`)\n- two `acregmin`\n  goes on\n- three `so_has_this`\n\ntext\n- four",
-        );
-        let mut complaints = Complaints::default();
-        check_claims(&document, &mut complaints);
-        let lines: Vec<_> = complaints
-            .0
-            .iter()
-            .filter_map(|said| said.split(':').nth(1))
-            .collect();
-        assert_eq!(lines, ["3", "8"]);
+    fn paths_that_lead_nowhere_are_told() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let document = file(
             "docs/x.md",

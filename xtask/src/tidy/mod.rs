@@ -4,6 +4,7 @@ mod documents;
 mod imports;
 mod manifests;
 mod names;
+pub(crate) mod semantics;
 mod sources;
 mod tables;
 
@@ -60,6 +61,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     imports::check(&files, &mut complaints);
     manifests::check(&files, &mut complaints);
     documents::check(root, &files, &mut complaints);
+    semantics::check(&files, &mut complaints);
     tables::check(&files, &mut complaints);
     for complaint in &complaints.0 {
         println!("{complaint}");

@@ -1,0 +1,321 @@
+//! Of SEMANTICS.md: each statement ends in an id, such as `[cto-1]`, and each id has tests. A test
+//! names the ids of the statements that it checks in a comment directly above `#[test]`. The index
+//! of both is generated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{Complaints, Text};
+
+/// The document that says what applications see, statement by statement.
+pub(super) const SEMANTICS: &str = "SEMANTICS.md";
+/// The tests of each statement.
+const INDEX: &str = "docs/semantics-tests.md";
+/// How the comment begins that names ids.
+const MARK: &str = "// SEMANTICS: ";
+/// What all comments have that look like one.
+const MARK_WORD: &str = "SEMANTICS:";
+
+/// An item of a list, or a row of a table.
+struct Statement<'a> {
+    section: &'a str,
+    line: usize,
+    id: Option<&'a str>,
+}
+
+/// A function under `#[test]`.
+pub(super) struct TestFunction<'a> {
+    pub(super) name: &'a str,
+    /// The lines directly above that name ids: each line's number, and what follows the mark.
+    marks: Vec<(usize, &'a str)>,
+}
+
+/// Each id's tests, as path and name.
+type Index<'a> = BTreeMap<&'a str, BTreeSet<(&'a Path, &'a str)>>;
+
+/// Writes the index below `root`.
+///
+/// # Errors
+/// git cannot be asked, SEMANTICS.md is not there, or the index cannot be written.
+pub(crate) fn write(root: &Path) -> Result<()> {
+    let files = super::files(root)?;
+    let semantics = find(&files, SEMANTICS).with_context(|| format!("there is no {SEMANTICS}"))?;
+    // What is wrong with marks is said by `tidy`.
+    let index = index(&files, &mut Complaints::default());
+    let text = index_text(&statements(&semantics.text), &index);
+    std::fs::write(root.join(INDEX), text).with_context(|| format!("{INDEX} cannot be written"))
+}
+
+pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+    let Some(semantics) = find(files, SEMANTICS) else {
+        return;
+    };
+    let statements = statements(&semantics.text);
+    let index = index(files, complaints);
+    let mut known = BTreeSet::new();
+    for statement in &statements {
+        let wrong = match statement.id {
+            None => "the statement does not end in an id such as [cto-1]".to_owned(),
+            Some(id) if !known.insert(id) => format!("another statement has the id {id}"),
+            Some(id) if !index.contains_key(id) => format!("no test has {MARK}{id}."),
+            Some(_) => continue,
+        };
+        complaints.add(&semantics.path, statement.line, wrong);
+    }
+    for (id, tests) in index.iter().filter(|(id, _)| !known.contains(**id)) {
+        for (path, name) in tests {
+            let line = line_of(files, path, &format!("fn {name}"));
+            complaints.add(path, line, format!("{SEMANTICS} has no statement {id}"));
+        }
+    }
+    let written = find(files, INDEX).map_or("", |file| &file.text);
+    let wanted = index_text(&statements, &index);
+    if written != wanted {
+        let same = written
+            .lines()
+            .zip(wanted.lines())
+            .take_while(|(is, should)| is == should);
+        complaints.add(
+            Path::new(INDEX),
+            same.count() + 1,
+            "is not what the tests say: run `cargo xtask semantics`",
+        );
+    }
+}
+
+fn find<'a>(files: &'a [Text], name: &str) -> Option<&'a Text> {
+    files.iter().find(|file| file.path.as_os_str() == name)
+}
+
+fn line_of(files: &[Text], path: &Path, text: &str) -> usize {
+    let file = files.iter().find(|file| file.path == path);
+    let line = file.and_then(|file| file.text.lines().position(|line| line.contains(text)));
+    line.map_or(1, |line| line + 1)
+}
+
+fn statements(text: &str) -> Vec<Statement<'_>> {
+    let mut found: Vec<Statement<'_>> = Vec::new();
+    let mut section = "";
+    let (mut in_statement, mut in_table) = (false, false);
+    for (number, line) in text.lines().enumerate() {
+        section = line.strip_prefix("## ").unwrap_or(section);
+        // The rows below the rule. The heading is above it.
+        in_table = line.starts_with("|---") || in_table && line.starts_with('|');
+        let begins = line.starts_with("- ") || in_table && line.starts_with("| ");
+        in_statement = begins || in_statement && line.starts_with("  ");
+        if begins {
+            found.push(Statement {
+                section,
+                line: number + 1,
+                id: None,
+            });
+        }
+        if in_statement && let Some(last) = found.last_mut() {
+            last.id = id_at_end(line);
+        }
+    }
+    found
+}
+
+fn id_at_end(line: &str) -> Option<&str> {
+    let text = line.strip_suffix('|').unwrap_or(line).trim_end();
+    let (_, id) = text.strip_suffix(']')?.rsplit_once('[')?;
+    is_id(id).then_some(id)
+}
+
+/// Whether the word is an area and a number: `cto-1`.
+fn is_id(word: &str) -> bool {
+    word.split_once('-').is_some_and(|(area, number)| {
+        let lower = |letter: char| letter.is_ascii_lowercase();
+        let digits = number.chars().all(|letter| letter.is_ascii_digit());
+        !area.is_empty()
+            && area.chars().all(lower)
+            && digits
+            && !number.is_empty()
+            && !number.starts_with('0')
+    })
+}
+
+/// The tests of a source: the next function after each `#[test]`.
+pub(super) fn tests(file: &Text) -> Vec<TestFunction<'_>> {
+    let mut found = Vec::new();
+    let mut marks = Vec::new();
+    let mut lines = file.text.lines().map(str::trim_start).enumerate();
+    while let Some((number, line)) = lines.next() {
+        if let Some(ids) = line.strip_prefix(MARK) {
+            marks.push((number + 1, ids));
+            continue;
+        }
+        let marks = std::mem::take(&mut marks);
+        if line == "#[test]" {
+            let function = lines.by_ref().find_map(|(_, line)| line.strip_prefix("fn "));
+            let name = function.and_then(|rest| rest.split(['(', '<']).next());
+            found.extend(name.map(|name| TestFunction { name, marks }));
+        }
+    }
+    found
+}
+
+/// The tests of each id. Complains of lines that look as if they named ids and do not.
+fn index<'a>(files: &'a [Text], complaints: &mut Complaints) -> Index<'a> {
+    let mut index = Index::new();
+    for file in files.iter().filter(|file| file.has_ending("rs")) {
+        let mut marks = BTreeSet::new();
+        for test in tests(file) {
+            for (line, text) in test.marks {
+                let ids: Option<Vec<_>> = text.strip_suffix('.').map(|ids| ids.split(", ").collect());
+                let Some(ids) = ids.filter(|ids| ids.iter().all(|id| is_id(id))) else {
+                    continue;
+                };
+                marks.insert(line);
+                for id in ids {
+                    index.entry(id).or_default().insert((&file.path, test.name));
+                }
+            }
+        }
+        for (number, line) in file.text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//") && line.contains(MARK_WORD);
+            if is_comment && !marks.contains(&(number + 1)) {
+                let wrong = format!("`{MARK}cto-1, cto-2.` stands directly above #[test], in this form");
+                complaints.add(&file.path, number + 1, wrong);
+            }
+        }
+    }
+    index
+}
+
+fn index_text(statements: &[Statement<'_>], index: &Index<'_>) -> String {
+    let mut text = format!(
+        "# Tests of what applications see\n\n\
+         `cargo xtask semantics` writes this page; do not edit it. For each id of [SEMANTICS.md](../{SEMANTICS}) it lists the\n\
+         tests that check the statement. These are the tests that name the id in a line `{MARK}…` above them.\n"
+    );
+    let mut section = "";
+    for statement in statements {
+        let Some(id) = statement.id else {
+            continue;
+        };
+        if section != statement.section {
+            section = statement.section;
+            text += &format!("\n## {section}\n");
+        }
+        text += &format!("\n### {id}\n\n");
+        for (path, name) in index.get(id).into_iter().flatten() {
+            text += &format!("- [`{name}`](../{})\n", path.display());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATEMENTS: &str = "- no heading [a-1]\n\n## One\n\n- first\n  goes on. [cto-1]\n- second [cto-2]\n\n| x | id |\n|---|---|\n| y | [cto-3] |\n\n## Two\ntext\n- third [attr-1]\n";
+
+    fn file(path: &str, text: &str) -> Text {
+        Text {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+
+    fn complaints(files: &[Text]) -> Vec<String> {
+        let mut complaints = Complaints::default();
+        check(files, &mut complaints);
+        complaints.0
+    }
+
+    /// The files, and the index as it would be written.
+    fn with_index(mut files: Vec<Text>) -> Vec<Text> {
+        let index = index(&files, &mut Complaints::default());
+        let text = index_text(&statements(&files[0].text), &index);
+        files.push(file(INDEX, &text));
+        files
+    }
+
+    #[test]
+    fn statements_are_items_and_rows_and_their_ids_stand_at_their_end() {
+        let text =
+            format!("{STATEMENTS}- [cto-4] at the start\n- [link](x)\n- [Cto-1]\n- [cto-01]\n- [cto-]\n");
+        let found = statements(&text);
+        let ids: Vec<_> = found.iter().map(|statement| statement.id).collect();
+        let wanted = ["a-1", "cto-1", "cto-2", "cto-3", "attr-1"].map(Some);
+        assert_eq!(ids, [wanted.as_slice(), &[None; 5]].concat());
+        let lines: Vec<_> = found.iter().take(5).map(|statement| statement.line).collect();
+        assert_eq!(lines, [1, 5, 7, 11, 15]);
+        assert_eq!(found[3].section, "One");
+    }
+
+    #[test]
+    fn the_index_lists_the_tests_of_each_id_in_the_order_of_the_statements() {
+        let text = "// SEMANTICS: b-2, a-1.\n// SEMANTICS: c-1.\n#[test]\n#[cfg(x)]\nfn one() {\n\
+            \x20   // SEMANTICS: b-2.\n    #[test]\n    fn two() {\n#[test]\nfn three() {\n";
+        let semantics = file(SEMANTICS, "## X\n- x [b-2]\n- x [a-1]\n## Y\n- x [c-1]\n");
+        let files = with_index(vec![semantics, file("t/x.rs", text)]);
+        assert_eq!(complaints(&files), [""; 0]);
+        let one = "- [`one`](../t/x.rs)\n";
+        let (first, second) = (
+            format!("X\n\n### b-2\n\n{one}- [`two`](../t/x.rs)\n\n### a-1\n\n{one}"),
+            format!("Y\n\n### c-1\n\n{one}"),
+        );
+        let sections: Vec<_> = files[2].text.split("\n## ").skip(1).collect();
+        assert_eq!(sections, [first, second]);
+    }
+
+    #[test]
+    fn statements_ids_and_tests_that_do_not_match_are_complained_of() {
+        let semantics = file(SEMANTICS, "- x [a-1]\n- x\n- x [a-1]\n- x [a-2]\n");
+        let source = file("x.rs", "// SEMANTICS: a-1, a-3.\n#[test]\nfn one() {\n");
+        let found = complaints(&with_index(vec![semantics, source]));
+        assert_eq!(
+            found,
+            [
+                "SEMANTICS.md:2: the statement does not end in an id such as [cto-1]",
+                "SEMANTICS.md:3: another statement has the id a-1",
+                "SEMANTICS.md:4: no test has // SEMANTICS: a-2.",
+                "x.rs:3: SEMANTICS.md has no statement a-3",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_index_that_would_be_written_otherwise_is_complained_of() {
+        let semantics = file(SEMANTICS, "- x [a-1]\n");
+        let test = |name: &str| {
+            let text = format!("// SEMANTICS: a-1.\n#[test]\nfn {name}() {{\n");
+            file("x.rs", &text)
+        };
+        let mut files = with_index(vec![semantics, test("one")]);
+        files[1] = test("two");
+        let found = complaints(&files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].ends_with("run `cargo xtask semantics`"), "{found:?}");
+        files.pop();
+        assert!(complaints(&files)[0].starts_with("docs/semantics-tests.md:1:"));
+    }
+
+    #[test]
+    fn lines_that_name_ids_in_another_form_or_place_are_complained_of() {
+        for (text, lines) in [
+            ("// SEMANTICS: a-1\n#[test]\nfn x() {", "1"),
+            ("// SEMANTICS: a-1, the-end.\n#[test]\nfn x() {", "1"),
+            ("/// SEMANTICS: a-1.\n#[test]\nfn x() {", "1"),
+            ("// SEMANTICS: a-1.\n\n#[test]\nfn x() {", "1"),
+            ("#[test]\n// SEMANTICS: a-1.\nfn x() {", "2"),
+            ("// SEMANTICS: a-1.\nfn x() {", "1"),
+        ] {
+            let mut complaints = Complaints::default();
+            let files = [file("x.rs", text)];
+            assert!(index(&files, &mut complaints).is_empty(), "{text}");
+            let found: Vec<_> = complaints
+                .0
+                .iter()
+                .filter_map(|said| said.split(':').nth(1))
+                .collect();
+            assert_eq!(found, [lines], "{text}");
+        }
+    }
+}
