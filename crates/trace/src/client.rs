@@ -17,7 +17,7 @@ counter_table! {
         OpenNocto "open_nocto" Events "nocto saved the request for attributes at an open.";
         OpenDataChanged "open_data_changed" Events "An open found the file's data changed and dropped its pages.";
         AttrHit "attr_hit" Events "Attributes were answered from memory.";
-        AttrExpired "attr_expired" Events "Known attributes had expired and were requested again.";
+        AttrExpired "attr_expired" Events "Cached attributes had expired and were requested again.";
         AttrInvalidated "attr_inval" Events "Attributes were unknown or marked doubtful and were requested.";
         AttrStaleReply "attr_stale_reply" Events "A reply's attributes were older than known ones and were not adopted.";
         AttrShared "attr_shared" Events "A request for attributes was saved by sharing one already in progress.";

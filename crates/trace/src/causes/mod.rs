@@ -56,13 +56,13 @@ word_table! {
         OpenCheck "open-check" "Close-to-open: the attributes of a file or directory were requested again because it was opened.";
         NameCheck "name-check" "A directory's attributes were requested to check whether its cached names are still valid.";
         NameAgain "name-again" "A cached name was no longer valid and was looked up again.";
-        FirstUse "first-use" "A name about which nothing was known was looked up.";
+        FirstUse "first-use" "A name that was not cached was looked up.";
         Fill "fill" "A directory was read with attributes, instead of looking up its names one by one.";
         FillAgain "fill-again" "A directory was read with attributes, instead of requesting those of its objects one by one.";
-        AttributesExpired "attributes-expired" "Known attributes had expired and were requested again.";
-        AttributesUnknown "attributes-unknown" "Attributes were requested that were unknown, or doubtful after a change.";
-        Access "access" "The server was asked for a caller's permissions.";
-        AccessConfirm "access-confirm" "The server was asked to confirm a denial by mode bits or by an old answer, or to permit reading data fetched by another user.";
+        AttributesExpired "attributes-expired" "Cached attributes had expired and were requested again.";
+        AttributesUnknown "attributes-unknown" "Attributes were requested that were not cached, or doubtful after a change.";
+        Access "access" "A caller's permissions were requested from the server.";
+        AccessConfirm "access-confirm" "An ACCESS was sent to confirm a denial by mode bits or by an old reply, or before data fetched by another user were read.";
         Recheck "recheck" "A file was still open when its attributes expired, and was checked again.";
         LinkTarget "link-target" "A symbolic link's target was read.";
         Listing "listing" "A directory was listed.";
@@ -78,8 +78,8 @@ word_table! {
         Rename "rename" "A name was renamed.";
         Lock "lock" "A lock was taken, tested or released.";
         Statfs "statfs" "The file system's free space was requested.";
-        Mount "mount" "A client asks this before it can begin.";
-        Retry "retry" "The server had answered that it was busy, and the request was repeated.";
+        Mount "mount" "A client sends this when it mounts.";
+        Retry "retry" "The server had replied NFS3ERR_JUKEBOX, and the request was repeated.";
     }
 }
 
@@ -92,13 +92,13 @@ word_table! {
         Shared "shared request" "The reply to a request already in progress was shared.";
         AccessCache "access cache" "The server had already reported this caller's permissions.";
         Noaccesscheck "noaccesscheck" "The mode bits decided this caller's permissions.";
-        PositiveNames "positive names" "The name was known.";
-        NegativeNames "negative names" "The name was known to be missing.";
-        CompleteDirectory "complete directory" "All names of the directory were known, and this was not one of them.";
-        Dots "dots" ". and .. were known.";
-        ListingMemory "listing memory" "The listing was known.";
-        DataCache "data cache" "The data were in memory.";
-        Softreval "softreval" "The server did not respond, and an expired answer was served.";
+        PositiveNames "positive names" "The name was cached.";
+        NegativeNames "negative names" "The name was cached as missing.";
+        CompleteDirectory "complete directory" "All names of the directory were cached, and this was not one of them.";
+        Dots "dots" ". and .. were cached.";
+        ListingMemory "listing memory" "The listing was cached.";
+        DataCache "data cache" "The data were cached.";
+        Softreval "softreval" "The server did not respond, and an expired cache entry was served.";
     }
 }
 

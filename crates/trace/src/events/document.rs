@@ -127,7 +127,7 @@ This page is generated from the table of events (`curt trace --list --markdown`)
 Linux's `nfs:`, `sunrpc:` and `nfsd:` tracepoints where these exist. *Stable* events keep their name and fields (more fields may be
 added at the end); *draft* events may change in any version.
 
-The frequency says how often an event can occur: *rare* events tell of trouble, beginnings and ends; *request* events occur once or a few times for each
+The frequency is the rate at which an event can occur: *rare* events report faults, and the begin and end of mounts and connections; *request* events occur once or a few times for each
 message on the wire; *operation* events occur once for each operation of a program, call that a server executes, or object in a reply.
 
 There are three ways to see events:
@@ -136,7 +136,7 @@ There are three ways to see events:
 * as USDT probes of the provider `curt` in the program's file: `bpftrace -p PID -e 'usdt:/usr/local/bin/curt:curt:nfs_lookup_exit { printf(\"%s %d\\n\", str(arg1), arg3); }'`.
   The arguments are the fields in order, 64 bits each; a text is passed as the address of a zero-terminated string. `readelf -n` lists the probes;
 * in the ring, a file that a process leaves behind when it is killed or fails, or as a copy when a thread panics. `curt trace report` lists the rings
-  that exist. A process that ends normally leaves none, nor does one that could not start.
+  that exist. A process that ends normally, or that could not start, leaves no ring.
 
 ";
 
@@ -177,7 +177,7 @@ const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
     ),
     (
         "the fields `flags` of look-ups and `fmode`",
-        "they are the kernel's own, and FUSE does not tell them",
+        "they are internal to the kernel, and FUSE does not pass them on",
     ),
 ];
 

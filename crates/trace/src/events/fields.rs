@@ -185,10 +185,10 @@ macro_rules! fields {
 }
 
 fields! {
-    again Number Number "1 if there was a connection before, else 0";
+    again Number Number "1 after an earlier connection, else 0";
     ahead Number Number "1 if read ahead, else 0";
     cache Text Text "the cache: attributes, data, names or access";
-    cache_index Number Number "how many earlier replies of the listing are in memory";
+    cache_index Number Number "how many earlier replies of the listing are cached";
     cache_validity Number Hex "which caches are invalid, in Linux's bits: 0x2 data, 0x100 attributes";
     cause Text Text "why the request is sent, one of the causes in explain.md";
     cookie Number Hex "a position in a directory; 0 is its beginning";
@@ -204,7 +204,7 @@ fields! {
     fhandle Number Hex "the CRC-32 of the file handle, as tshark shows it";
     fileid Number Number "the file's fileid; 0 if unknown";
     flags Number Octal "flags of open(2)";
-    hit Number Number "1 if remembered, else 0";
+    hit Number Number "1 if cached, else 0";
     mask Number Hex "requested permissions (bits of access(2) for a mount, of RFC 1813 for a server)";
     mode Number Octal "permission bits of the new object";
     name Text Text "a name in a directory";
@@ -217,7 +217,7 @@ fields! {
     option Text Text "the name of an option";
     peer Text Text "address and port of the other end";
     permitted Number Hex "granted permissions";
-    pid Number Number "the requesting thread, as the daemon sees it; 0 if it cannot";
+    pid Number Number "the requesting thread, in the daemon's pid namespace; 0 if it is not visible there";
     plus Number Number "1 for names with attributes, else 0";
     procedure Text Text "the name of an NFSv3 procedure (RFC 1813), or the number of another program's";
     range_end Number Number "number in the listing of the first name after the range";
