@@ -4,6 +4,7 @@ mod compare;
 mod fuzz;
 mod install;
 mod packages;
+mod size;
 mod test;
 mod tidy;
 
@@ -48,6 +49,15 @@ enum Chore {
     },
     /// Install the packages that the tests need
     Packages,
+    /// Count the lines of code outside tests, without comments and blank lines, by package
+    Size {
+        /// Show the difference to this revision
+        #[arg(long, value_name = "REV")]
+        base: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure beside other servers, and write the tables and pictures of BENCHMARKS.md and README.md
     Compare {
         #[command(subcommand)]
@@ -106,6 +116,7 @@ fn main() -> ExitCode {
             fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized, None).map(|()| true)
         }
         Chore::Packages => packages::install().map(|()| true),
+        Chore::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
         Chore::Compare {
             what:
                 Comparison::Latency {
