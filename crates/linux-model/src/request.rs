@@ -54,34 +54,6 @@ pub enum Request {
 }
 
 impl Request {
-    /// Every one.
-    pub const ALL: [Self; 24] = [
-        Self::OpenCheck,
-        Self::NameCheck,
-        Self::AttributesExpired,
-        Self::ListingCheck,
-        Self::FirstUse,
-        Self::NameAgain,
-        Self::Access,
-        Self::LinkTarget,
-        Self::DataRead,
-        Self::ReadAhead,
-        Self::Write,
-        Self::Commit,
-        Self::SetAttributes,
-        Self::CreateFile,
-        Self::CreateDirectory,
-        Self::CreateLink,
-        Self::CreateNode,
-        Self::HardLink,
-        Self::Remove,
-        Self::RemoveDirectory,
-        Self::Rename,
-        Self::ListPlus,
-        Self::ListPlain,
-        Self::Statfs,
-    ];
-
     /// The number of the NFSv3 procedure (RFC 1813, section 3).
     #[must_use]
     pub const fn procedure(self) -> u32 {

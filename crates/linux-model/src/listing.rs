@@ -9,7 +9,7 @@ use super::{
     Linux, ObjectId, OpenId, Request,
     object::{Dentry, Leads},
 };
-use crate::{Moment, PlusMode};
+use curt_policy::{Moment, PlusMode};
 
 /// Bytes of the first reply.
 const REPLY_FIRST: u64 = 64 * 1024;
@@ -58,26 +58,24 @@ pub(super) struct Lister {
     began: Option<u64>,
 }
 
-/// What a program is told of a directory.
-#[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
-    /// Whether it begins at the beginning.
-    pub from_start: bool,
-    /// The names.
-    pub names: &'a [&'a [u8]],
-}
-
 impl Linux {
     /// A part of a listing. Telling no name, it has found the end.
-    pub fn list(&mut self, open: OpenId, directory: ObjectId, told: Told<'_>, now: Moment) {
+    pub(super) fn list(
+        &mut self,
+        open: OpenId,
+        directory: ObjectId,
+        from_start: bool,
+        names: &[&[u8]],
+        now: Moment,
+    ) {
         let mut lister = match self.listers.get(&open) {
-            Some(lister) if !told.from_start => *lister,
+            Some(lister) if !from_start => *lister,
             Some(_) | None => self.begin_listing(directory, now),
         };
-        for name in told.names {
+        for name in names {
             self.tell(&mut lister, name, now);
         }
-        if told.names.is_empty() {
+        if names.is_empty() {
             if lister.left.is_none() && lister.began.is_some() {
                 self.ask_listing(&mut lister, now);
             }
@@ -175,7 +173,7 @@ impl Linux {
         } else {
             Request::ListPlain
         };
-        self.send(request, lister.directory);
+        self.send(request);
         self.refresh(lister.directory, now);
         lister.left = Some(lister.reply.saturating_sub(REPLY_FRAME));
         lister.with_attributes = lister.plus;
@@ -222,10 +220,5 @@ impl Linux {
             lister.looks += 1;
             lister.misses += u32::from(asked);
         }
-    }
-
-    /// close(2) of a directory.
-    pub fn listed(&mut self, open: OpenId) {
-        self.listers.remove(&open);
     }
 }

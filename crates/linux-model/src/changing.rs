@@ -2,12 +2,12 @@
 //! reply, so that its other names stay believed.
 
 use super::{Linux, ObjectId, Request, Seen, object::Leads};
-use crate::Moment;
+use curt_policy::Moment;
 
 impl Linux {
     /// What makes `name` in `directory`: one of the requests that do. An exclusive creation is followed by SETATTR, for the server
     /// kept the verifier in the times.
-    pub fn make(
+    pub(super) fn make(
         &mut self,
         request: Request,
         (directory, name): (ObjectId, &[u8]),
@@ -15,7 +15,7 @@ impl Linux {
         exclusive: bool,
         now: Moment,
     ) {
-        self.send(request, directory);
+        self.send(request);
         self.refresh_own(directory, now);
         self.learn(*made, now);
         if let Some(object) = self.objects.get_mut(&made.id) {
@@ -23,15 +23,15 @@ impl Linux {
         }
         self.keep_own_name(directory, name, Leads::To(made.id), now);
         if exclusive {
-            self.send(Request::SetAttributes, made.id);
+            self.send(Request::SetAttributes);
             self.refresh_own(made.id, now);
         }
     }
 
     /// The server refuses `request` about an object, or `name` in it: Linux leaves it to the server to judge changes. A name that was not
     /// made is not known any more.
-    pub fn refused(&mut self, request: Request, about: ObjectId, name: Option<&[u8]>, now: Moment) {
-        self.send(request, about);
+    pub(super) fn refused(&mut self, request: Request, about: ObjectId, name: Option<&[u8]>, now: Moment) {
+        self.send(request);
         self.refresh(about, now);
         let makes = matches!(
             request,
@@ -47,9 +47,9 @@ impl Linux {
     }
 
     /// link(2).
-    pub fn link(&mut self, (directory, name): (ObjectId, &[u8]), object: &Seen, now: Moment) {
+    pub(super) fn link(&mut self, (directory, name): (ObjectId, &[u8]), object: &Seen, now: Moment) {
         self.make_durable(object.id, now);
-        self.send(Request::HardLink, directory);
+        self.send(Request::HardLink);
         self.refresh_own(directory, now);
         self.see(object);
         self.refresh_own(object.id, now);
@@ -57,29 +57,29 @@ impl Linux {
     }
 
     /// unlink(2). A file that is open is moved aside instead, and removed at its last close.
-    pub fn unlink(&mut self, (directory, name): (ObjectId, &[u8]), now: Moment) {
-        self.put_aside((directory, name), now, Request::Remove);
+    pub(super) fn unlink(&mut self, (directory, name): (ObjectId, &[u8]), now: Moment) {
+        self.put_aside((directory, name), now);
         self.keep_own_name(directory, name, Leads::Nowhere, now);
     }
 
     /// rmdir(2).
-    pub fn remove_directory(&mut self, (directory, name): (ObjectId, &[u8]), now: Moment) {
-        self.send(Request::RemoveDirectory, directory);
+    pub(super) fn remove_directory(&mut self, (directory, name): (ObjectId, &[u8]), now: Moment) {
+        self.send(Request::RemoveDirectory);
         self.refresh_own(directory, now);
         self.keep_own_name(directory, name, Leads::Nowhere, now);
     }
 
     /// rename(2).
-    pub fn rename(&mut self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), now: Moment) {
+    pub(super) fn rename(&mut self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), now: Moment) {
         let moved = self.target(from);
         let replaced = self.target(to);
         if replaced.is_some_and(|id| self.object(id, now).opens > 0 && moved != Some(id)) {
-            self.put_aside(to, now, Request::Remove);
+            self.put_aside(to, now);
         }
         if let Some(id) = moved {
             self.make_durable(id, now);
         }
-        self.send(Request::Rename, from.0);
+        self.send(Request::Rename);
         self.refresh_own(from.0, now);
         self.refresh_own(to.0, now);
         self.keep_own_name(from.0, from.1, Leads::Nowhere, now);
@@ -94,19 +94,19 @@ impl Linux {
     }
 
     /// Removes a name's object, or has it wait under another name for its last close.
-    fn put_aside(&mut self, at: (ObjectId, &[u8]), now: Moment, request: Request) {
+    fn put_aside(&mut self, at: (ObjectId, &[u8]), now: Moment) {
         let target = self.target(at);
         match target {
             Some(id) if self.object(id, now).opens > 0 => {
-                self.send(Request::FirstUse, at.0);
-                self.send(Request::Rename, at.0);
+                self.send(Request::FirstUse);
+                self.send(Request::Rename);
                 self.object(id, now).silly = true;
             }
             Some(id) => {
-                self.send(request, at.0);
+                self.send(Request::Remove);
                 self.object(id, now).doubtful = true;
             }
-            None => self.send(request, at.0),
+            None => self.send(Request::Remove),
         }
         self.refresh_own(at.0, now);
     }

@@ -1,19 +1,26 @@
-//! What the Linux kernel's NFSv3 client would send: its rules as a second policy, beside which ours are laid.
+//! What the Linux kernel's NFSv3 client would send: a model of its rules, beside which ours are laid.
+//!
+//! [`LinuxClient`] is told each operation of a program as the kernel's file system layer hands it down ([`FileOperation`]), with the
+//! time at which it began and what the server's answer would be, and says which requests Linux would have sent for it. `curt explain`
+//! feeds it with a command's FUSE operations, and the tests of `curt-bench` with recorded workloads.
 //!
 //! Owns a model of that client as far as its requests go: attributes with their timers, names with the directory's contents
-//! they were learned under, the access cache, pages and read-ahead, written bytes, listings. It is told each operation of a
-//! program with the time at which it began and what the server's answer would be, and says which requests it would have sent
-//! for it. The rules are those of Linux 6.1 (fs/nfs: dir.c, inode.c, file.c, write.c; mm/readahead.c), described in
-//! `docs/decisions/explaining.md` with what is left out; they are held to the counts of a real kernel.
+//! they were learned under, the access cache, pages and read-ahead, written bytes, listings. The rules are those of Linux 6.1
+//! (fs/nfs: dir.c, inode.c, file.c, write.c; mm/readahead.c), described in `docs/decisions/explaining.md` with what is left out;
+//! they are held to the counts of a real kernel.
 //!
-//! Unlike the rest of this crate the model remembers, and it speaks of NFSv3's procedures, which Linux's rules are about. It has
-//! no clock and does no I/O, and its memory is bounded ([`ROOM`]): beyond, it forgets everything at once, as
-//! a kernel does that is short of memory, and says how often ([`Linux::forgotten`]).
+//! It shares with our client's `policy` only the types of mount options, times and objects. It has no clock and does no I/O, and its
+//! memory is bounded ([`ROOM`]): beyond, it forgets everything at once, as a kernel does that is short of memory, and says how often
+//! ([`LinuxClient::forgotten`]).
+
+#![forbid(unsafe_code)]
 
 mod attributes;
 mod changing;
+mod client;
 mod listing;
 mod object;
+mod operation;
 mod ranges;
 mod reading;
 mod request;
@@ -22,12 +29,11 @@ mod writing;
 
 use std::collections::HashMap;
 
-use crate::{CacheOptions, Moment, ObjectKind};
+use curt_policy::{CacheOptions, Moment, ObjectKind};
 
-pub use listing::Told;
+pub use client::{LinuxClient, Sent};
+pub use operation::{FileOperation, OperationContext, Writing};
 pub use request::Request;
-pub use walking::Intent;
-pub use writing::Writing;
 
 use attributes::Timer;
 use listing::Lister;
@@ -79,25 +85,16 @@ pub struct Options {
     pub sync: bool,
 }
 
-/// A request that would have been sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// What, and why.
-    pub request: Request,
-    /// The object that it is about; of a name: the directory.
-    pub about: ObjectId,
-}
-
-/// A Linux client that was mounted when it was made.
+/// The rules, and what that client keeps.
 #[derive(Debug)]
-pub struct Linux {
+struct Linux {
     options: Options,
     root: ObjectId,
     objects: HashMap<ObjectId, Object>,
     names: HashMap<(ObjectId, Box<[u8]>), Dentry>,
     readers: HashMap<OpenId, Reader>,
     listers: HashMap<OpenId, Lister>,
-    sent: Vec<Sent>,
+    sent: Vec<Request>,
     forgotten: u64,
     /// Objects, and names, that are remembered at most.
     room: usize,
@@ -105,8 +102,7 @@ pub struct Linux {
 
 impl Linux {
     /// A client that knows its root, `root`, since `now`, and nothing else.
-    #[must_use]
-    pub fn new(options: Options, root: Seen, now: Moment) -> Self {
+    fn new(options: Options, root: Seen, now: Moment) -> Self {
         let mut linux = Self {
             options,
             root: root.id,
@@ -123,18 +119,17 @@ impl Linux {
     }
 
     /// What would have been sent since the last time.
-    pub fn take_sent(&mut self) -> Vec<Sent> {
+    fn take_sent(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.sent)
     }
 
     /// How often everything was forgotten for want of room.
-    #[must_use]
-    pub const fn forgotten(&self) -> u64 {
+    const fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    fn send(&mut self, request: Request, about: ObjectId) {
-        self.sent.push(Sent { request, about });
+    fn send(&mut self, request: Request) {
+        self.sent.push(request);
     }
 
     /// What is known of an object; what is not known yet is so from `now` on.
@@ -169,16 +164,9 @@ impl Linux {
 
     /// The program was told of this object, by whatever request: the server has it so. What the model believes of it does not
     /// change by that.
-    pub fn see(&mut self, seen: &Seen) {
+    fn see(&mut self, seen: &Seen) {
         if let Some(object) = self.objects.get_mut(&seen.id) {
             object.see(seen);
-        }
-    }
-
-    /// Somebody else changed this object.
-    pub fn changed_elsewhere(&mut self, id: ObjectId) {
-        if let Some(object) = self.objects.get_mut(&id) {
-            object.change_elsewhere();
         }
     }
 

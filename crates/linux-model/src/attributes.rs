@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use crate::{Interval, Moment};
+use curt_policy::{Interval, Moment};
 
 /// The timer of one object's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

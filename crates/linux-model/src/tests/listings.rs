@@ -11,9 +11,9 @@ fn a_listing_is_asked_for_once_and_teaches_its_names() {
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     let list = |linux: &mut Linux, at| {
         for (from_start, names) in [(true, &names[..]), (false, &[])] {
-            linux.list(OpenId(1), ROOT, Told { from_start, names }, at);
+            linux.list(OpenId(1), ROOT, from_start, names, at);
         }
-        linux.listed(OpenId(1));
+        linux.closed(OpenId(1), ROOT, at);
         sent(linux)
     };
     assert_eq!(list(&mut linux, seconds(0)), [Request::ListPlus]);
@@ -39,7 +39,7 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
     let mut of_object = 10;
     for names in names.chunks(part) {
         let from_start = of_object == 10;
-        linux.list(OpenId(1), ROOT, Told { from_start, names }, seconds(0));
+        linux.list(OpenId(1), ROOT, from_start, names, seconds(0));
         for name in names {
             of_object += 1;
             if looks {
@@ -49,12 +49,8 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
             }
         }
     }
-    let end = Told {
-        from_start: false,
-        names: &[],
-    };
-    linux.list(OpenId(1), ROOT, end, seconds(0));
-    linux.listed(OpenId(1));
+    linux.list(OpenId(1), ROOT, false, &[], seconds(0));
+    linux.closed(OpenId(1), ROOT, seconds(0));
     let requests = sent(linux);
     let count = |request| requests.iter().filter(|sent| **sent == request).count();
     (count(Request::ListPlus), count(Request::ListPlain))
@@ -106,11 +102,7 @@ fn no_reply_is_larger_than_the_server_prefers() {
             ..CacheOptions::default()
         });
         linux.options.list_size = list_size;
-        let told = Told {
-            from_start: true,
-            names: &names,
-        };
-        linux.list(OpenId(1), ROOT, told, seconds(0));
+        linux.list(OpenId(1), ROOT, true, &names, seconds(0));
         assert_eq!(
             sent(&mut linux),
             vec![Request::ListPlain; requests],

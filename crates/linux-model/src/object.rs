@@ -1,7 +1,7 @@
 //! What Linux keeps of one object and one name.
 
 use super::{ObjectId, Seen, Who, attributes::Timer, ranges::Ranges};
-use crate::{Interval, Moment, ObjectKind};
+use curt_policy::{Interval, Moment, ObjectKind};
 
 /// Whose rights are kept of one object at most; Linux keeps as many as there is memory for.
 const RIGHTS_MAX: usize = 64;
@@ -18,8 +18,6 @@ pub(super) struct Object {
     truth: u64,
     /// A change of our own is not in `known` yet; the next state that is told is taken for its outcome.
     own_change: bool,
-    /// Told by others to have changed, with no state to tell by.
-    foreign_change: bool,
     /// Attributes are to be asked for whatever their age.
     pub(super) doubtful: bool,
     /// Counts the states of a directory's contents that are not our own doing.
@@ -48,7 +46,6 @@ impl Object {
             known: seen.stamp,
             truth: seen.stamp,
             own_change: false,
-            foreign_change: false,
             doubtful: false,
             contents: 0,
             rights: Vec::new(),
@@ -74,10 +71,6 @@ impl Object {
         }
     }
 
-    pub(super) const fn change_elsewhere(&mut self) {
-        self.foreign_change = true;
-    }
-
     /// The object as the server would tell of it.
     pub(super) const fn seen(&self, id: ObjectId) -> Seen {
         Seen {
@@ -90,8 +83,8 @@ impl Object {
 
     /// A reply brought attributes.
     pub(super) fn refresh(&mut self, now: Moment, interval: Interval) {
-        let changed = self.known != self.truth || self.foreign_change;
-        (self.known, self.foreign_change, self.doubtful) = (self.truth, false, false);
+        let changed = self.known != self.truth;
+        (self.known, self.doubtful) = (self.truth, false);
         if changed {
             self.timer.restart(now, interval);
             self.contents += 1;

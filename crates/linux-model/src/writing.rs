@@ -2,26 +2,15 @@
 //! A single one is durable by itself; more need a COMMIT. Where each write(2) has to be durable, or goes past the page cache, so it is
 //! with each.
 
-use super::{Linux, ObjectId, OpenId, Request, Seen};
-use crate::{Moment, ObjectKind};
+use super::{Linux, ObjectId, OpenId, Request, Seen, Writing};
+use curt_policy::{Moment, ObjectKind};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// How a file is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Writing {
-    /// It was opened with O_SYNC or O_DSYNC.
-    pub durable: bool,
-    /// It was opened with O_DIRECT.
-    pub direct: bool,
-    /// It was opened to be read, too: a page that is written in part is read before.
-    pub reads: bool,
-}
-
 impl Linux {
     /// write(2) of `count` bytes at `offset`.
-    pub fn write(&mut self, id: ObjectId, (offset, count): (u64, u64), how: Writing, now: Moment) {
+    pub(super) fn write(&mut self, id: ObjectId, (offset, count): (u64, u64), how: Writing, now: Moment) {
         if count == 0 {
             return;
         }
@@ -56,10 +45,10 @@ impl Linux {
         self.make_durable(id, now);
         let writes = count.div_ceil(self.options.write_size.max(1));
         for _ in 0..writes {
-            self.send(Request::Write, id);
+            self.send(Request::Write);
         }
         if writes > 1 {
-            self.send(Request::Commit, id);
+            self.send(Request::Commit);
         }
         self.refresh_own(id, now);
         self.object(id, now).pages.clear();
@@ -75,7 +64,7 @@ impl Linux {
         let (first, last) = (start / PAGE, (end - 1) / PAGE);
         for page in [first, last] {
             if is_torn(page) && !self.object(id, now).pages.has(page) {
-                self.send(Request::DataRead, id);
+                self.send(Request::DataRead);
                 self.refresh(id, now);
                 self.object(id, now).pages.add(page, page + 1);
             }
@@ -83,15 +72,15 @@ impl Linux {
     }
 
     /// fsync(2), or close(2) of a file that was open for writing.
-    pub fn make_durable(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn make_durable(&mut self, id: ObjectId, now: Moment) {
         if self.send_written(id, now) > 1 {
-            self.send(Request::Commit, id);
+            self.send(Request::Commit);
             self.refresh_own(id, now);
         }
     }
 
     /// The same, where the server does not take the bytes.
-    pub fn fail_to_write(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn fail_to_write(&mut self, id: ObjectId, now: Moment) {
         self.send_written(id, now);
     }
 
@@ -104,7 +93,7 @@ impl Linux {
             .map(|(from, to)| (to - from).div_ceil(per_write))
             .sum();
         for _ in 0..writes {
-            self.send(Request::Write, id);
+            self.send(Request::Write);
         }
         if writes > 0 {
             self.refresh_own(id, now);
@@ -113,11 +102,11 @@ impl Linux {
     }
 
     /// chmod(2), utimes(2), truncate(2) and the like. `rights`: owner, group or mode are set.
-    pub fn set_attributes(&mut self, seen: &Seen, rights: bool, now: Moment) {
+    pub(super) fn set_attributes(&mut self, seen: &Seen, rights: bool, now: Moment) {
         if seen.kind == ObjectKind::Regular {
             self.make_durable(seen.id, now);
         }
-        self.send(Request::SetAttributes, seen.id);
+        self.send(Request::SetAttributes);
         self.refresh_own(seen.id, now);
         self.see(seen);
         let object = self.object(seen.id, now);
@@ -129,18 +118,19 @@ impl Linux {
     }
 
     /// An object is open from now on.
-    pub fn opened(&mut self, id: ObjectId, now: Moment) {
+    pub(super) fn opened(&mut self, id: ObjectId, now: Moment) {
         self.object(id, now).opens += 1;
     }
 
-    /// The last close of an open file.
-    pub fn closed(&mut self, open: OpenId, id: ObjectId, now: Moment) {
-        self.forget_reader(open);
+    /// The last close of an open file or directory.
+    pub(super) fn closed(&mut self, open: OpenId, id: ObjectId, now: Moment) {
+        self.readers.remove(&open);
+        self.listers.remove(&open);
         let object = self.object(id, now);
         object.opens = object.opens.saturating_sub(1);
         if object.opens == 0 && std::mem::take(&mut object.silly) {
             let directory = object.parent.unwrap_or(id);
-            self.send(Request::Remove, directory);
+            self.send(Request::Remove);
             self.refresh_own(directory, now);
         }
     }

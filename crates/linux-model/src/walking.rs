@@ -4,11 +4,11 @@ use super::{
     Linux, ObjectId, Request, Seen, Who,
     object::{Dentry, Leads},
 };
-use crate::{LookupCache, Moment, ObjectKind};
+use curt_policy::{LookupCache, Moment, ObjectKind};
 
 /// What a name is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
+pub(super) enum Intent {
     /// To go on along the path, or for what needs no more than the object.
     Use,
     /// To open it: close-to-open looks at its attributes here.
@@ -21,7 +21,7 @@ pub enum Intent {
 
 impl Linux {
     /// `who` looks `name` up in `directory`; the server has `found` there.
-    pub fn look_up(
+    pub(super) fn look_up(
         &mut self,
         who: Who,
         (directory, name): (ObjectId, &[u8]),
@@ -81,7 +81,7 @@ impl Linux {
     }
 
     /// An object is opened without its name (the root, an object that was walked to already).
-    pub fn open_again(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn open_again(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
         self.check_open(seen, now);
     }
@@ -96,7 +96,7 @@ impl Linux {
         now: Moment,
     ) {
         let contents = self.object(directory, now).contents;
-        self.send(request, directory);
+        self.send(request);
         self.refresh(directory, now);
         let leads = match found {
             Some(seen) => {
@@ -140,7 +140,7 @@ impl Linux {
 
     /// GETATTR.
     pub(super) fn ask_attributes(&mut self, id: ObjectId, request: Request, now: Moment) {
-        self.send(request, id);
+        self.send(request);
         self.refresh(id, now);
     }
 
@@ -152,19 +152,19 @@ impl Linux {
     }
 
     /// The rights of `who`: by the access cache, while the object's attributes are believed, or by ACCESS.
-    pub fn permit(&mut self, who: Who, id: ObjectId, now: Moment) {
+    pub(super) fn permit(&mut self, who: Who, id: ObjectId, now: Moment) {
         if self.object(id, now).may(who) && self.object(id, now).must_be_asked(now) {
             self.ask_attributes(id, Request::AttributesExpired, now);
         }
         if !self.object(id, now).may(who) {
-            self.send(Request::Access, id);
+            self.send(Request::Access);
             self.refresh(id, now);
             self.object(id, now).allow(who);
         }
     }
 
     /// stat(2): attributes while they are young, of a written file after its bytes were sent.
-    pub fn stat(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn stat(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
         self.send_written(seen.id, now);
         let is_old = self.object(seen.id, now).must_be_asked(now);
@@ -178,14 +178,14 @@ impl Linux {
     }
 
     /// readlink(2), or a link on the way.
-    pub fn read_link(&mut self, seen: &Seen, now: Moment) {
+    pub(super) fn read_link(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
         if self.object(seen.id, now).must_be_asked(now) {
             self.ask_attributes(seen.id, Request::AttributesExpired, now);
         }
         let object = self.object(seen.id, now);
         if object.cached != Some(object.contents) {
-            self.send(Request::LinkTarget, seen.id);
+            self.send(Request::LinkTarget);
             self.refresh(seen.id, now);
             let object = self.object(seen.id, now);
             object.cached = Some(object.contents);
@@ -193,7 +193,7 @@ impl Linux {
     }
 
     /// statfs(2).
-    pub fn statfs(&mut self, id: ObjectId) {
-        self.send(Request::Statfs, id);
+    pub(super) fn statfs(&mut self) {
+        self.send(Request::Statfs);
     }
 }

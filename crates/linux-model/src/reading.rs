@@ -5,7 +5,7 @@
 //! at once than the window gets what it asked for, up to a READ's size.
 
 use super::{Linux, ObjectId, OpenId, Request, Seen};
-use crate::Moment;
+use curt_policy::Moment;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -24,7 +24,7 @@ pub(super) struct Reader {
 
 impl Linux {
     /// read(2) of `count` bytes at `offset`.
-    pub fn read(&mut self, open: OpenId, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
+    pub(super) fn read(&mut self, open: OpenId, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
         self.see(seen);
         if self.object(seen.id, now).must_be_asked(now) {
             self.ask_attributes(seen.id, Request::AttributesExpired, now);
@@ -56,7 +56,7 @@ impl Linux {
 
     /// read(2) of a file that was opened with O_DIRECT. Linux asks behind the end, too; whoever reads up to the end comes once more to see
     /// that it is one.
-    pub fn read_direct(&mut self, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
+    pub(super) fn read_direct(&mut self, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
         self.see(seen);
         self.make_durable(seen.id, now);
         let size = self.object(seen.id, now).size;
@@ -64,7 +64,7 @@ impl Linux {
         let reads = end.saturating_sub(offset).div_ceil(self.options.read_size.max(1));
         let is_last = reads > 0 && end == size;
         for _ in 0..reads + u64::from(is_last) {
-            self.send(Request::DataRead, seen.id);
+            self.send(Request::DataRead);
             self.refresh(seen.id, now);
         }
     }
@@ -79,7 +79,7 @@ impl Linux {
                 } else {
                     Request::ReadAhead
                 };
-                self.send(request, id);
+                self.send(request);
             }
             self.refresh(id, now);
             let pages = &mut self.object(id, now).pages;
@@ -91,11 +91,6 @@ impl Linux {
                 self.forgotten += 1;
             }
         }
-    }
-
-    /// The last close of an open file.
-    pub(super) fn forget_reader(&mut self, open: OpenId) {
-        self.readers.remove(&open);
     }
 }
 
