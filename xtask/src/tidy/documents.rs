@@ -16,7 +16,7 @@ const SHORTEST_TEST: usize = 2;
 /// and where functions and options are named, too.
 const SHORTEST_TEST_ELSEWHERE: usize = 4;
 /// Where paths in the repository begin.
-const TOPS: [&str; 9] = [
+const TOPS: [&str; 10] = [
     ".ci",
     "crates",
     "curt",
@@ -24,6 +24,7 @@ const TOPS: [&str; 9] = [
     "fuzz",
     "packaging",
     "tests",
+    "tools",
     "workloads",
     "xtask",
 ];
