@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use curt_bench::processes::{Curt, MountProcess, Testbed, tree_directory};
 use curt_bench::report::{self, Column, chart};
 use curt_bench::workload::Workload;
 
-use crate::bench::workload::{Run, title, tree_directory};
-use crate::bench::world::{Mounted, World};
+use crate::bench::workload::{Run, title};
 use crate::bench::{check_picture, without_mount};
 use crate::output::{self, say};
 
@@ -50,8 +50,8 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     check_picture(&arguments.svg)?;
     let workload = Workload::Page;
     let tree = tree_directory(workload, arguments.tree.as_deref(), JOBS)?;
-    let mut world = World::serving(&tree, None)?;
-    let mountable = world.mount("3", "").and_then(Mounted::end);
+    let mut world = Testbed::serving(&Curt::this(), &tree, None)?;
+    let mountable = world.mount("3", "").and_then(MountProcess::end);
     if let Err(why) = &mountable {
         say!(
             "No FUSE mount is possible here, so the client library is used without one. The reason:\n{why:#}"

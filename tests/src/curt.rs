@@ -17,7 +17,7 @@ use crate::process::{self, Running};
 /// How long a server or a mount may take to begin.
 const READY: Duration = Duration::from_secs(120);
 
-/// The path of a program of this repository: `curt`, `curt-replay` or `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
+/// The path of a program of this repository: `curt`, `curt-tools-bench`, `curt-replay` or `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
 ///
 /// # Errors
 /// It cannot be built.
@@ -51,6 +51,8 @@ fn build() -> Result<PathBuf> {
         "curt",
         "-p",
         "curt-bench",
+        "-p",
+        "curt-tools-bench",
         "-p",
         "curt-tests",
         "--bins",

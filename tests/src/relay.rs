@@ -2,24 +2,23 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use curt_bench::processes::relay::{Passage, Watch, body, relay, word};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::network::Network;
 
-/// The longest record that is passed on.
-const RECORD_MAX: usize = 4 << 20;
-
 /// Where in a record, without its mark, the number of the procedure is.
-const PROCEDURE: std::ops::Range<usize> = 20..24;
+const PROCEDURE: usize = 20;
 
 /// What is said instead of a reply: from the record with its mark, the bytes that are sent.
 pub type Lie = fn(Vec<u8>) -> Vec<u8>;
@@ -70,11 +69,7 @@ impl Relay {
             // Whoever started it is there: it waits for this.
             let _ = tell.send(address);
             let Ok(listener) = listener else { return };
-            for client in listener.incoming().flatten() {
-                if let Ok(server) = TcpStream::connect(server) {
-                    relay(&client, &server, &shared);
-                }
-            }
+            relay(&listener, server, Duration::ZERO, &shared);
         });
         let address = told
             .recv()?
@@ -106,74 +101,30 @@ impl Relay {
     }
 }
 
-/// Passes records both ways until either side ends or a reply is lost.
-fn relay(client: &TcpStream, server: &TcpStream, calls: &Arc<Calls>) {
-    for (from, to, is_reply) in [(client, server, false), (server, client, true)] {
-        let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else {
-            return;
-        };
-        let calls = Arc::clone(calls);
-        std::thread::spawn(move || {
-            while let Ok(record) = read(&mut from) {
-                let said = if is_reply {
-                    calls.reply(record)
-                } else {
-                    calls.note_call(&record);
-                    Some(record)
-                };
-                if said.is_none_or(|said| to.write_all(&said).is_err()) {
-                    break;
-                }
-            }
-            // Both ends hear of it, and the other direction's thread ends.
-            let _ = from.shutdown(Shutdown::Both);
-            let _ = to.shutdown(Shutdown::Both);
-        });
-    }
-}
-
-/// One record with its mark.
-fn read(from: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut mark = [0; 4];
-    from.read_exact(&mut mark)?;
-    let length = (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize;
-    if length > RECORD_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut record = mark.to_vec();
-    record.resize(4 + length, 0);
-    from.read_exact(&mut record[4..])?;
-    Ok(record)
-}
-
-fn word(record: &[u8], range: std::ops::Range<usize>) -> u32 {
-    let bytes = record
-        .get(4 + range.start..4 + range.end)
-        .and_then(|bytes| bytes.try_into().ok());
-    bytes.map_or(u32::MAX, u32::from_be_bytes)
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Calls {
-    fn note_call(&self, record: &[u8]) {
-        lock(&self.procedures).insert(word(record, 0..4), word(record, PROCEDURE));
+impl Watch for Calls {
+    fn call(&self, _: u64, record: Vec<u8>) -> Passage {
+        let call = body(&record);
+        if let (Some(xid), Some(procedure)) = (word(call, 0), word(call, PROCEDURE)) {
+            lock(&self.procedures).insert(xid, procedure);
+        }
+        Passage::Now(record)
     }
 
-    /// What is said to the client; nothing if the reply is to be lost.
-    fn reply(&self, record: Vec<u8>) -> Option<Vec<u8>> {
-        let xid = word(&record, 0..4);
+    fn reply(&self, _: u64, record: Vec<u8>) -> Passage {
+        let xid = word(body(&record), 0).unwrap_or_default();
         let Some(procedure) = lock(&self.procedures).get(&xid).copied() else {
-            return Some(record);
+            return Passage::Now(record);
         };
         if self.chosen.contains(&procedure) && lock(&self.cut).insert(xid) {
             self.cuts.fetch_add(1, Ordering::SeqCst);
-            return None;
+            return Passage::Never;
         }
         let lie = lock(&self.lie).take_if(|(about, _)| *about == procedure);
-        Some(match lie {
+        Passage::Now(match lie {
             Some((_, lie)) => lie(record),
             None => record,
         })

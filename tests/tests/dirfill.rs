@@ -16,10 +16,10 @@ use curt_tests::process;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// `curt bench …` in a network of its own, and what it printed.
-fn bench(network: &Network, arguments: &[&str]) -> Result<String> {
-    let mut command = network.command(program("curt")?);
-    command.arg("bench").args(arguments).arg("--json");
+/// What a program that measures prints with these arguments in a network of its own.
+fn bench(network: &Network, name: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = network.command(program(name)?);
+    command.args(arguments).arg("--json");
     process::run(&mut command, MINUTES)
 }
 
@@ -29,7 +29,11 @@ fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
     for workload in Workload::ALL {
         let top = tree(workload)?.display().to_string();
         let options = "noaccesscheck,sloppycto=3,dirfill=off";
-        let text = bench(&network, &[workload.name(), "--tree", &top, "--options", options])?;
+        let text = bench(
+            &network,
+            "curt",
+            &["bench", workload.name(), "--tree", &top, "--options", options],
+        )?;
         let report: Report = serde_json::from_str(&text)?;
         ensure!(report.wrong == 0, "{text}");
         let lookups = match workload {
@@ -53,6 +57,7 @@ fn bench_fill_stays_within_its_bounds_on_a_small_tree() -> Result<()> {
     for options in ["", "noaccesscheck,sloppycto=3"] {
         let text = bench(
             &network,
+            "curt-tools-bench",
             &[
                 "fill",
                 "--directories",
@@ -86,17 +91,8 @@ fn bench_fill_stays_within_its_bounds_on_a_small_tree() -> Result<()> {
 fn bench_fill_times_views_over_ways_of_any_length() -> Result<()> {
     let network = Network::new()?;
     let top = tree(Workload::Page)?.display().to_string();
-    let mut command = network.command(program("curt")?);
-    command.args([
-        "bench",
-        "fill",
-        "--json",
-        "--no-cases",
-        "--rounds",
-        "1",
-        "--delays",
-        "0,1",
-    ]);
+    let mut command = network.command(program("curt-tools-bench")?);
+    command.args(["fill", "--json", "--no-cases", "--rounds", "1", "--delays", "0,1"]);
     // Whether one is faster is for a quiet machine to say; that it ends and counts, for this one.
     let (_, text, _) = process::finish(command.arg("--page-tree").arg(&top), MINUTES)?;
     let json = text

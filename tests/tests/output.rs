@@ -13,13 +13,13 @@ fn a_full_device_is_told_and_who_has_read_enough_is_told_nothing() -> Result<()>
     fs::write(&file, format!("{} *(ro)\n", directory.path().display()))?;
     let file = file.display();
     let commands = [
-        ("curt exports", format!("exports -c {file}")),
-        ("curt serve", format!("serve --check -c {file}")),
-        ("curt bench", "bench documents".to_owned()),
+        ("curt", "curt exports", format!("exports -c {file}")),
+        ("curt", "curt serve", format!("serve --check -c {file}")),
+        ("curt-tools-bench", "curt-tools-bench", "documents".to_owned()),
     ];
-    for (name, words) in commands {
+    for (file, name, words) in commands {
         let run = |output: Stdio| -> Result<(Option<i32>, String)> {
-            let mut command = Command::new(program("curt")?);
+            let mut command = Command::new(program(file)?);
             let ended = command.args(words.split(' ')).stdout(output).output()?;
             Ok((
                 ended.status.code(),

@@ -1,12 +1,15 @@
 //! The project's chores, as `cargo xtask CHORE`.
 
+mod bench;
 mod compare;
 mod fuzz;
 mod install;
 mod packages;
+mod size;
 mod test;
 mod tidy;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,7 +53,23 @@ enum Chore {
     },
     /// Install the packages that the tests need
     Packages,
-    /// Measure beside other servers, and write the tables and pictures of BENCHMARKS.md
+    /// Count the lines of code outside tests, without comments and blank lines, by package
+    Size {
+        /// Show the difference to this revision
+        #[arg(long, value_name = "REV")]
+        base: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure what Curt costs: builds the program of tools/bench and runs it; `cargo xtask bench --help` lists what there is
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What to measure, and its options
+        #[arg(value_name = "NAME", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Measure beside other servers, and write the tables of BENCHMARKS.md
     Compare {
         #[command(subcommand)]
         what: Comparison,
@@ -79,10 +98,10 @@ enum Comparison {
         /// Print JSON, and leave the documents as they are
         #[arg(long)]
         json: bool,
-        /// Write the documents from what --json printed into this file, and measure nothing; the picture stays
+        /// Write the documents from what --json printed into this file, and measure nothing
         #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "rounds"])]
         from: Option<PathBuf>,
-        /// More options of `curt bench latency`, such as --only LOOKUP, for a part of it
+        /// More options of `cargo xtask bench latency`, such as --only LOOKUP, for a part of it
         #[arg(last = true, requires = "json", value_name = "OPTIONS")]
         more: Vec<String>,
     },
@@ -108,7 +127,9 @@ fn main() -> ExitCode {
         Chore::Fuzz { target, seconds } => {
             fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized, None).map(|()| true)
         }
+        Chore::Bench { arguments } => bench::run(&root(), &arguments),
         Chore::Packages => packages::install().map(|()| true),
+        Chore::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
         Chore::Compare {
             what:
                 Comparison::Latency {

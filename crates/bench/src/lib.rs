@@ -4,13 +4,15 @@
 //! directory ([`replay`]), by system calls, or through the client library ([`library`]). What
 //! comes back is checked against the tree: results, sizes, names and bytes.
 //!
-//! This crate must not know how a mount is made or how requests are counted; `curt bench` does.
+//! [`processes`] starts servers and mounts to perform it on. What is measured there, and what it is compared with, is not known here but
+//! to `curt bench` and to `tools/bench`.
 
 pub mod child;
 pub mod content;
 pub mod library;
 pub mod make;
 mod memory;
+pub mod processes;
 pub mod replay;
 pub mod report;
 pub mod trace;

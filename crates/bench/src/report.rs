@@ -6,7 +6,6 @@ use curt_trace::{PROCEDURES, ProcedureCalls};
 use serde::{Deserialize, Serialize};
 
 pub mod chart;
-pub mod groups;
 pub mod progress;
 
 /// The requests as a map from procedure to number, in the procedures' order, and their total.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use curt_bench::library::LinuxReplay;
 use curt_bench::trace::Operation;
 use curt_bench::workload::Workload;
-use curt_policy::linux::Options;
+use curt_linux_model::Options;
 use curt_policy::{CacheOptions, Interval};
 use curt_trace::ProcedureCalls;
 

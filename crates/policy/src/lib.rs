@@ -7,8 +7,7 @@
 //! Invariant: what is served was true at the server no earlier than the options in force permit; each module says when that is.
 //! SEMANTICS.md says the same in a user's words.
 //!
-//! Must not know: bytes, procedures, FUSE requests, errno values. The exception is [`linux`], a model of another client to compare
-//! ours with, which keeps state and speaks of procedures.
+//! Must not know: bytes, procedures, FUSE requests, errno values.
 //!
 //! How to use it: build the view from the state you hold, and decide. While the decision is to ask, send that request (holding
 //! no lock), absorb the reply, and decide again. This terminates, because a reply to a request sent after the operation began
@@ -23,7 +22,6 @@ pub mod data;
 pub mod facts;
 pub mod fill;
 pub mod kernel;
-pub mod linux;
 pub mod listing;
 pub mod names;
 pub mod open;

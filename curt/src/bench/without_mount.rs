@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use curt_bench::child::User;
 use curt_bench::library;
+use curt_bench::processes::{Testbed, progress_bar};
 use curt_bench::report::Report;
 use curt_bench::trace::Operation;
 use curt_client::Caller;
@@ -14,11 +15,10 @@ use curt_mount::control::MountReport;
 use curt_mount::daemon::{ClientAlone, Plan};
 use curt_mount::options::{self, Source};
 
-use super::workload::{Done, Run, progress_bar, title};
-use super::world::World;
+use super::workload::{Done, Run, title};
 
 /// Runs it on behalf of nobody, whoever runs this: root is a special case to every server.
-pub(crate) fn replay(run: &Run<'_>, world: &World) -> Result<Done> {
+pub(crate) fn replay(run: &Run<'_>, world: &Testbed) -> Result<Done> {
     let plan = Plan {
         source: Source::parse(world.source()).with_context(|| world.source().to_owned())?,
         target: PathBuf::new(),

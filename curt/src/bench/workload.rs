@@ -1,30 +1,24 @@
 //! `curt bench page` and `curt bench build`: a recorded workload on a mount, checked and counted.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use curt_bench::child::{self, User};
 use curt_bench::make;
+use curt_bench::processes::{Curt, SETTLE, Testbed, progress_bar, tree_directory};
 use curt_bench::replay::Outcome;
 use curt_bench::report::Report;
 use curt_bench::workload::Workload;
 use curt_mount::control::MountReport;
-use indicatif::{ProgressBar, ProgressStyle};
 
 mod at;
 
-use super::daemon::own_program;
-use super::world::{World, cache_directory};
 use crate::stat;
 
 /// Threads that make or compare a tree, where none are asked for: most of their time is waiting.
 const JOBS: usize = 8;
-/// A tree that was made just now is left alone for so long: servers whose times are coarse would else have to be asked again for names that could have
-/// changed within one step of their clock.
-const SETTLE: Duration = Duration::from_secs(3);
-
 /// What `curt bench page` and `curt bench build` take.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -84,11 +78,12 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
         return at::run(workload, directory, pause, arguments);
     }
     let mut world = match &arguments.server {
-        None => World::serving(
+        None => Testbed::serving(
+            &Curt::this(),
             &tree_directory(workload, arguments.tree.as_deref(), arguments.jobs)?,
             arguments.port,
         )?,
-        Some(server) => World::elsewhere(server)?,
+        Some(server) => Testbed::elsewhere(&Curt::this(), server)?,
     };
     if arguments.server.is_some() && !arguments.no_check {
         prepare(&mut world, workload, arguments)?;
@@ -115,28 +110,8 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
     Ok(done.outcome.wrong == 0 && differing.is_none())
 }
 
-/// The directory that holds the workload's tree; made on first use.
-pub(crate) fn tree_directory(
-    workload: Workload,
-    given: Option<&std::path::Path>,
-    jobs: usize,
-) -> Result<PathBuf> {
-    let top = match given {
-        Some(given) => given.to_owned(),
-        None => cache_directory()?.join(format!("{workload}-tree")),
-    };
-    let tree = workload.tree();
-    if make::check(&tree, &top).is_err() {
-        let bar = progress_bar(&format!("making the tree of {workload} in {}", top.display()));
-        make::make_once(&tree, &top, jobs, &bar).context("the tree cannot be made")?;
-        bar.finish_and_clear();
-        std::thread::sleep(SETTLE);
-    }
-    Ok(top)
-}
-
 /// Makes the tree on a server, or sees that it is there, through a mount of its own that is not counted.
-fn prepare(world: &mut World, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
+fn prepare(world: &mut Testbed, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
     let tree = workload.tree();
     // The same options: they may say where the server listens.
     let mounted = world.mount(&arguments.vers, &arguments.options)?;
@@ -152,22 +127,6 @@ fn prepare(world: &mut World, workload: Workload, arguments: &WorkloadArguments)
         );
     }
     mounted.end()
-}
-
-/// A bar on standard error, where somebody sees it.
-pub(crate) fn progress_bar(what: &str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        eprintln!("{what}");
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(0).with_message(what.to_owned());
-    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {eta}");
-    bar.set_style(
-        style
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("=> "),
-    );
-    bar
 }
 
 /// One run of a workload.
@@ -188,9 +147,9 @@ pub(crate) struct Done {
 impl Run<'_> {
     /// Mounts, replays and counts. With `compare`, afterwards and not counted, every file is compared by so many threads; then the first difference is
     /// returned, too.
-    pub(crate) fn on(&self, world: &mut World, compare: Option<usize>) -> Result<(Done, Option<String>)> {
+    pub(crate) fn on(&self, world: &mut Testbed, compare: Option<usize>) -> Result<(Done, Option<String>)> {
         let mounted = world.mount(self.vers, self.options)?;
-        let mut command = own_program();
+        let mut command = Curt::this().command();
         command
             .args(["bench", "perform", self.workload.name()])
             .arg(mounted.directory());

@@ -1,4 +1,4 @@
-//! Runs `curt bench latency` beside Ganesha, in a network of its own and on the same directory in memory, and prints what it prints.
+//! Runs `latency` of tools/bench beside Ganesha, in a network of its own and on the same directory in memory, and prints what it prints.
 //!
 //! `cargo xtask compare latency` calls this and makes the documents' tables of it. All arguments are those of the benchmark.
 
@@ -38,8 +38,8 @@ fn compare() -> Result<bool> {
         directory.path().display(),
         ganesha.pid()
     );
-    let mut command: Command = network.command(program("curt")?);
-    command.args(["bench", "latency", "--peer", &peer, "--directory"]);
+    let mut command: Command = network.command(program("curt-tools-bench")?);
+    command.args(["latency", "--peer", &peer, "--directory"]);
     command.arg(directory.path()).args(std::env::args_os().skip(1));
     let status = command.stdin(Stdio::null()).status()?;
     Ok(status.success())

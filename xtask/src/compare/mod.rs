@@ -9,10 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::packages;
-
-/// Where the picture is, below the repository's top.
-const PICTURE: &str = "docs/latency.svg";
+use crate::{bench, packages};
 
 /// Runs the benchmark of latencies beside Ganesha, with `more` of its options. With `json` what it says is printed, else the
 /// documents are written.
@@ -21,7 +18,7 @@ const PICTURE: &str = "docs/latency.svg";
 /// Something cannot be installed, built, started or written, or the benchmark found a wrong answer.
 pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> Result<()> {
     packages::install()?;
-    build(root)?;
+    bench::build(root, &["curt", "curt-tools-bench", "curt-tests"])?;
     let programs = root.join("target/release");
     let mut command = Command::new(programs.join("compare-latency"));
     command
@@ -31,10 +28,6 @@ pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> 
         .current_dir(root)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
-    if !json {
-        std::fs::create_dir_all(root.join("docs"))?;
-        command.arg("--svg").arg(root.join(PICTURE));
-    }
     let output = command.output().context("the benchmark cannot be started")?;
     ensure!(output.status.success(), "the benchmark: {}", output.status);
     let text = String::from_utf8(output.stdout)?;
@@ -43,7 +36,7 @@ pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> 
         return Ok(());
     }
     write(root, &text)?;
-    println!("BENCHMARKS.md and {PICTURE} are written");
+    println!("BENCHMARKS.md is written");
     Ok(())
 }
 
@@ -61,30 +54,6 @@ fn write(root: &Path, text: &str) -> Result<()> {
     let document = root.join("BENCHMARKS.md");
     replace(&document, "latency-summary", &tables::summary(&report)?)?;
     replace(&document, "latency", &tables::benchmarks(&report)?)
-}
-
-fn build(root: &Path) -> Result<()> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "-p",
-            "curt",
-            "-p",
-            "curt-tests",
-            "--bins",
-        ])
-        .current_dir(root)
-        .stdin(Stdio::null());
-    // Only what was measured goes to standard output.
-    command.stdout(Stdio::null());
-    ensure!(
-        command.status().context("cargo cannot be started")?.success(),
-        "it does not build"
-    );
-    Ok(())
 }
 
 /// Replaces what a document has between its markers of that name.

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::PICTURE;
 use super::goals::{Measure, missed};
 
 /// The server that ours is laid beside.
@@ -14,7 +13,7 @@ const PEER: &str = "ganesha";
 /// What BENCHMARKS.md shows.
 pub(super) fn benchmarks(report: &Value) -> Result<String> {
     let rows = rows(report)?;
-    let mut text = format!("![One operation at a time over loopback]({PICTURE})\n\n");
+    let mut text = String::new();
     for (placement, title) in [
         ("any", "One at a time, client and servers on any processor (µs)"),
         ("one-cpu", "One at a time, all on one processor (µs)"),

@@ -155,6 +155,8 @@ fn release_build() -> Result<Sum> {
         "-p",
         "curt-bench",
         "-p",
+        "curt-tools-bench",
+        "-p",
         "curt-tests",
         "--bins",
     ])

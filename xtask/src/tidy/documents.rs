@@ -13,7 +13,7 @@ const FUZZ: &str = "fuzz/Cargo.toml";
 /// How many underscores a test's name has at least: what has fewer may be an option or a function.
 const SHORTEST_TEST: usize = 4;
 /// Where paths in the repository begin.
-const TOPS: [&str; 9] = [
+const TOPS: [&str; 10] = [
     ".ci",
     "crates",
     "curt",
@@ -21,6 +21,7 @@ const TOPS: [&str; 9] = [
     "fuzz",
     "packaging",
     "tests",
+    "tools",
     "workloads",
     "xtask",
 ];

@@ -1,10 +1,10 @@
-//! A trace through the model of Linux's NFS client ([`curt_policy::linux`]), by a time that the caller tells: what that client
+//! A trace through the model of Linux's NFS client ([`curt_linux_model`]), by a time that the caller tells: what that client
 //! would send for it, counted by procedure.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use curt_policy::linux::{Intent, Linux, ObjectId, OpenId, Options, Seen, Sent, Told, Who};
+use curt_linux_model::{FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen, Who};
 use curt_policy::{Moment, ObjectKind};
 use curt_trace::{PROCEDURES, ProcedureCalls};
 
@@ -14,18 +14,23 @@ use crate::tree::{Kind, Tree};
 /// Symbolic links on one path at most, as in Linux.
 const LINKS_MAX: u32 = 40;
 /// Who performs the trace.
-const WHO: Who = Who(1);
+const CONTEXT: OperationContext = OperationContext {
+    thread: 1,
+    who: Who(1),
+    path: 0,
+};
 
 /// The model with a tree behind it.
 pub struct LinuxReplay<'a> {
-    linux: Linux,
+    linux: LinuxClient,
     tree: &'a Tree,
     trace: &'a Trace,
     numbers: HashMap<String, ObjectId>,
     positions: HashMap<usize, (String, u64)>,
     now: Duration,
     request: Duration,
-    sent: Vec<Sent>,
+    /// What was sent, by procedure.
+    calls: [u64; PROCEDURES.len()],
 }
 
 impl std::fmt::Debug for LinuxReplay<'_> {
@@ -48,14 +53,14 @@ impl<'a> LinuxReplay<'a> {
         };
         let numbers = HashMap::from([(String::new(), root.id)]);
         Self {
-            linux: Linux::new(options, root, Moment::default()),
+            linux: LinuxClient::new(options, root),
             tree,
             trace,
             numbers,
             positions: HashMap::new(),
             now: Duration::ZERO,
             request,
-            sent: Vec::new(),
+            calls: [0; PROCEDURES.len()],
         }
     }
 
@@ -70,24 +75,13 @@ impl<'a> LinuxReplay<'a> {
         self.now = self.now.max(then);
     }
 
-    /// What was sent so far, by procedure.
+    /// What was sent for the operations so far, by procedure.
     #[must_use]
-    pub fn requests(&self) -> ProcedureCalls {
-        let mut calls: HashMap<&str, u64> = HashMap::new();
-        for sent in &self.sent {
-            let name = PROCEDURES.get(sent.request.procedure() as usize).copied();
-            *calls.entry(name.unwrap_or_default()).or_default() += 1;
-        }
-        calls
-            .into_iter()
-            .map(|(name, count)| (name.to_owned(), count))
-            .collect()
-    }
-
-    /// Everything that was sent, in order.
-    #[must_use]
-    pub fn sent(&self) -> &[Sent] {
-        &self.sent
+    pub fn requests(&mut self) -> ProcedureCalls {
+        self.linux.finish();
+        self.account();
+        let sent = PROCEDURES.iter().zip(self.calls).filter(|(_, calls)| *calls > 0);
+        sent.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
     }
 
     /// Performs one operation.
@@ -99,18 +93,22 @@ impl<'a> LinuxReplay<'a> {
             Operation::List { open } => self.list(open.index()),
             Operation::Close { open } => self.close(open.index()),
         }
+    }
+
+    fn ask(&mut self, operation: &FileOperation<'_>) {
+        self.linux
+            .perform(CONTEXT, operation, Moment::from_start(self.now));
         self.account();
     }
 
     /// What was sent takes its time.
     fn account(&mut self) {
-        let sent = self.linux.take_sent();
-        self.now += self.request * u32::try_from(sent.len()).unwrap_or(u32::MAX);
-        self.sent.extend(sent);
-    }
-
-    fn moment(&self) -> Moment {
-        Moment::from_start(self.now)
+        for sent in self.linux.take_sent() {
+            self.now += self.request;
+            if let Some(calls) = self.calls.get_mut(sent.request.procedure() as usize) {
+                *calls += 1;
+            }
+        }
     }
 
     fn seen(&mut self, path: &str) -> Option<Seen> {
@@ -134,44 +132,34 @@ impl<'a> LinuxReplay<'a> {
     }
 
     fn on_path(&mut self, does: PathOperation, path: &str) {
-        let (intent, follow) = match does {
-            PathOperation::OpenFile(_) | PathOperation::OpenDirectory(_) => (Intent::Open, true),
-            PathOperation::Stat | PathOperation::Access => (Intent::Use, true),
-            PathOperation::Lstat | PathOperation::Readlink => (Intent::Use, false),
-        };
-        let Some((at, seen)) = self.walk(path, intent, follow) else {
+        let follow = !matches!(does, PathOperation::Lstat | PathOperation::Readlink);
+        let Some((at, seen)) = self.walk(path, follow) else {
             return;
         };
-        let now = self.moment();
         match does {
-            PathOperation::Stat | PathOperation::Lstat => self.linux.stat(&seen, now),
-            PathOperation::Access => self.linux.permit(WHO, seen.id, now),
-            PathOperation::Readlink if seen.kind == ObjectKind::Symlink => self.linux.read_link(&seen, now),
+            PathOperation::Stat | PathOperation::Lstat => self.ask(&FileOperation::Getattr(seen)),
+            PathOperation::Access => self.ask(&FileOperation::Access(seen.id)),
+            PathOperation::Readlink if seen.kind == ObjectKind::Symlink => {
+                self.ask(&FileOperation::Readlink(seen.id));
+            }
             PathOperation::Readlink => {}
             PathOperation::OpenFile(open) | PathOperation::OpenDirectory(open) => {
-                self.linux.permit(WHO, seen.id, now);
-                self.linux.opened(seen.id, now);
+                self.ask(&FileOperation::Open(seen.id, open_id(open.index()), false));
                 self.positions.insert(open.index(), (at, 0));
             }
         }
     }
 
     /// Walks to the object at `path`; its own path, without links, and the object.
-    fn walk(&mut self, path: &str, intent: Intent, follow: bool) -> Option<(String, Seen)> {
+    fn walk(&mut self, path: &str, follow: bool) -> Option<(String, Seen)> {
         let mut at = Vec::new();
-        self.walk_from(&mut at, path, (intent, follow), LINKS_MAX)?;
+        self.walk_from(&mut at, path, follow, LINKS_MAX)?;
         let path = at.join("/");
         let seen = self.seen(&path)?;
         Some((path, seen))
     }
 
-    fn walk_from(
-        &mut self,
-        at: &mut Vec<String>,
-        path: &str,
-        (intent, follow): (Intent, bool),
-        depth: u32,
-    ) -> Option<()> {
+    fn walk_from(&mut self, at: &mut Vec<String>, path: &str, follow: bool, depth: u32) -> Option<()> {
         let components: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         for (number, name) in components.iter().enumerate() {
             let is_last = number + 1 == components.len();
@@ -189,23 +177,17 @@ impl<'a> LinuxReplay<'a> {
             }
             at.push((*name).to_owned());
             let found = self.seen(&at.join("/"));
-            let intent = if is_last { intent } else { Intent::Use };
-            let now = self.moment();
-            self.linux
-                .look_up(WHO, (directory.id, name.as_bytes()), found.as_ref(), intent, now);
-            self.account();
+            self.ask(&FileOperation::Lookup(directory.id, name.as_bytes(), found));
             let seen = found?;
             if seen.kind == ObjectKind::Symlink && (!is_last || follow) {
-                let now = self.moment();
-                self.linux.read_link(&seen, now);
+                self.ask(&FileOperation::Readlink(seen.id));
                 let Some(Kind::Link { target }) = self.tree.get(&at.join("/")).map(|entry| &entry.kind)
                 else {
                     return None;
                 };
                 at.pop();
                 let target: &'a str = target;
-                let inner = if is_last { intent } else { Intent::Use };
-                self.walk_from(at, target, (inner, true), depth.checked_sub(1)?)?;
+                self.walk_from(at, target, true, depth.checked_sub(1)?)?;
             }
         }
         Some(())
@@ -219,9 +201,8 @@ impl<'a> LinuxReplay<'a> {
         if count == 0 {
             return;
         }
-        let now = self.moment();
         let range = (position, u64::from(count));
-        self.linux.read(OpenId(open as u64), &seen, range, now);
+        self.ask(&FileOperation::Read(seen.id, open_id(open), range));
         let end = seen.size.min(position + u64::from(count)).max(position);
         self.positions.insert(open, (path, end));
     }
@@ -234,20 +215,18 @@ impl<'a> LinuxReplay<'a> {
             return;
         };
         let names: Vec<&[u8]> = children.map(|child| child.name().as_bytes()).collect();
-        let now = self.moment();
-        for (from_start, names) in [(true, &names[..]), (false, &[])] {
-            let told = Told { from_start, names };
-            self.linux.list(OpenId(open as u64), seen.id, told, now);
+        for (from_start, names) in [(true, names), (false, Vec::new())] {
+            self.ask(&FileOperation::Readdir(seen.id, open_id(open), from_start, names));
         }
     }
 
     fn close(&mut self, open: usize) {
-        let Some((path, _)) = self.positions.remove(&open) else {
-            return;
-        };
-        let Some(seen) = self.seen(&path) else { return };
-        let (id, now) = (OpenId(open as u64), self.moment());
-        self.linux.closed(id, seen.id, now);
-        self.linux.listed(id);
+        if self.positions.remove(&open).is_some() {
+            self.ask(&FileOperation::Release(open_id(open)));
+        }
     }
+}
+
+const fn open_id(index: usize) -> OpenId {
+    OpenId(index as u64)
 }

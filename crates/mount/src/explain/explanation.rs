@@ -9,15 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use curt_fuse::NodeId;
+use curt_linux_model::{FileOperation, LinuxClient, OperationContext, Options, Request, Seen, Who};
 use curt_policy::Moment;
-use curt_policy::linux::{Options, Seen};
 use curt_trace::scope::{self, Entered, Scope};
 use curt_trace::under_way::{Mark, UnderWay};
 use curt_trace::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
 use parking_lot::Mutex;
 
 use super::family::Family;
-use super::feed::{Feed, Happened};
 use super::paths::{PATHS_MAX, PathNumber, Paths};
 use super::report::{CauseRow, Explained, PathRow, ProcessRow};
 use super::tally::{Tallies, Tally};
@@ -47,11 +46,11 @@ pub(super) struct Explanation {
 struct Counts {
     family: Family,
     paths: Paths,
-    feed: Feed,
+    linux: LinuxClient,
     /// By cause and procedure.
     sent: Vec<[u64; PROCEDURES.len()]>,
     others: [u64; PROCEDURES.len()],
-    linux: Vec<[u64; PROCEDURES.len()]>,
+    linux_sent: Vec<[u64; PROCEDURES.len()]>,
     spared: Vec<u64>,
     by_path: Vec<Tallies<PathNumber>>,
     by_process: Tallies<u32>,
@@ -72,10 +71,10 @@ impl Explanation {
             counts: Mutex::new(Counts {
                 family: Family::new(head),
                 paths: Paths::new(PATHS_MAX),
-                feed: Feed::new(options, root),
+                linux: LinuxClient::new(options, root),
                 sent: nothing(),
                 others: [0; PROCEDURES.len()],
-                linux: nothing(),
+                linux_sent: nothing(),
                 spared: vec![0; Rule::ALL.len()],
                 by_path: Cause::ALL
                     .iter()
@@ -150,28 +149,33 @@ impl Explanation {
     }
 
     /// An operation has ended with this outcome. To be called before the value that [`Explanation::enter`] returned is dropped.
-    pub(super) fn happened(&self, (uid, gid): (u32, u32), happened: &Happened<'_>) {
+    pub(super) fn happened(&self, who: Who, operation: &FileOperation<'_>) {
         let now = self.now();
         let scope = scope::current();
         let mut counts = self.counts.lock();
-        if let Some((node, path)) = happened.reached(PathNumber(scope.path)) {
-            counts.paths.reached(node, path);
+        if let FileOperation::Lookup(_, _, Some(found)) | FileOperation::Create { made: found, .. } =
+            operation
+        {
+            counts.paths.reached(NodeId(found.id.0), PathNumber(scope.path));
         }
         let thread = scope.process;
         if counts.process(thread).is_none() {
             return;
         }
         counts.operations += 1;
-        counts
-            .feed
-            .happened((thread, uid, gid), PathNumber(scope.path), happened, now);
+        let context = OperationContext {
+            thread,
+            who,
+            path: scope.path,
+        };
+        counts.linux.perform(context, operation, now);
         counts.take_linux(self.head);
     }
 
     /// The whole report, with so many paths for each cause; `is_settled`: nothing of the command is in progress any more.
     pub(super) fn report(&self, paths: usize, is_settled: bool) -> Explained {
         let mut counts = self.counts.lock();
-        counts.feed.finish();
+        counts.linux.finish();
         let head = self.head;
         counts.take_linux(head);
         Explained {
@@ -211,12 +215,14 @@ impl Counts {
     }
 
     fn take_linux(&mut self, head: u32) {
-        for sent in self.feed.take() {
-            if let Some(calls) = self.linux[sent.cause.index()].get_mut(sent.procedure) {
+        for sent in self.linux.take_sent() {
+            let cause = cause(sent.request);
+            if let Some(calls) = self.linux_sent[cause.index()].get_mut(sent.request.procedure() as usize) {
                 *calls += 1;
             }
-            let process = self.process(sent.thread).unwrap_or(head);
-            self.count((sent.cause, process, sent.path), |tally| tally.linux += 1);
+            let process = self.process(sent.context.thread).unwrap_or(head);
+            let path = PathNumber(sent.context.path);
+            self.count((cause, process, path), |tally| tally.linux += 1);
         }
     }
 
@@ -236,11 +242,11 @@ impl Counts {
                 .collect(),
             requests: by_name(self.sent.iter()),
             others: by_name([&self.others].into_iter()),
-            linux: by_name(self.linux.iter()),
+            linux: by_name(self.linux_sent.iter()),
             processes: processes.into_iter().map(process).collect(),
             processes_rest,
             operations: self.operations,
-            linux_forgot: self.feed.forgotten(),
+            linux_forgot: self.linux.forgotten(),
             unfinished: false,
         }
     }
@@ -258,7 +264,7 @@ impl Counts {
         let row = CauseRow {
             cause: cause.name().to_owned(),
             sent: self.sent[cause.index()].iter().sum(),
-            linux: self.linux[cause.index()].iter().sum(),
+            linux: self.linux_sent[cause.index()].iter().sum(),
             spared: spared
                 .map(|(rule, spared)| (rule.name().to_owned(), *spared))
                 .collect(),
@@ -277,6 +283,34 @@ fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; PROCEDURES.len()]>) -> BTree
     }
     let named = PROCEDURES.iter().zip(sums).filter(|(_, calls)| *calls > 0);
     named.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
+}
+
+/// The cause in our words of a request that Linux would have sent.
+const fn cause(request: Request) -> Cause {
+    match request {
+        Request::OpenCheck => Cause::OpenCheck,
+        Request::NameCheck => Cause::NameCheck,
+        Request::AttributesExpired => Cause::AttributesExpired,
+        Request::ListingCheck => Cause::ListingCheck,
+        Request::FirstUse => Cause::FirstUse,
+        Request::NameAgain => Cause::NameAgain,
+        Request::Access => Cause::Access,
+        Request::LinkTarget => Cause::LinkTarget,
+        Request::DataRead => Cause::DataRead,
+        Request::ReadAhead => Cause::ReadAhead,
+        Request::Write => Cause::Write,
+        Request::Commit => Cause::Commit,
+        Request::SetAttributes => Cause::SetAttributes,
+        Request::CreateFile
+        | Request::CreateDirectory
+        | Request::CreateLink
+        | Request::CreateNode
+        | Request::HardLink => Cause::Create,
+        Request::Remove | Request::RemoveDirectory => Cause::Remove,
+        Request::Rename => Cause::Rename,
+        Request::ListPlus | Request::ListPlain => Cause::Listing,
+        Request::Statfs => Cause::Statfs,
+    }
 }
 
 impl Watcher for Explanation {

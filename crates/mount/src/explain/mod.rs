@@ -7,7 +7,6 @@
 
 mod explanation;
 mod family;
-mod feed;
 mod observing;
 mod paths;
 mod report;
@@ -22,8 +21,8 @@ use std::time::{Duration, Instant};
 use curt_client::mounting::transfer_size;
 use curt_client::{Client, InodeId};
 use curt_fuse::Arrivals;
+use curt_linux_model::{ObjectId, Options, Seen};
 use curt_policy::ObjectKind;
-use curt_policy::linux::{ObjectId, Options, Seen};
 use curt_trace::Watcher;
 use parking_lot::Mutex;
 
@@ -104,7 +103,7 @@ impl Explainer {
             kind: ObjectKind::Directory,
             size: root.map_or(0, |stat| stat.attributes.size),
             stamp: root.map_or(0, |stat| {
-                feed::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
+                observing::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
             }),
         };
         let explanation = Arc::new(Explanation::new(head, options, root, Instant::now()));

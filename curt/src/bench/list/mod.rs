@@ -1,7 +1,6 @@
 //! `curt bench list`: a directory of half a million names, listed while it changes and while it does not, with its attributes
 //! expiring all the time; what the former behaviour of clients comes to; and what programs that list cost.
 
-pub(super) mod names;
 mod pass;
 mod tools;
 
@@ -12,14 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use curt_bench::processes::{CountingRelay, Curt, Machine, Testbed, cache_directory, names, progress_bar};
 use curt_bench::report::{lay_out, progress};
 use serde::Serialize;
 
 use self::pass::{Figures, Pass, Place, Plan};
-use super::relay::Relay;
-use super::times::Machine;
-use super::workload::progress_bar;
-use super::world::{World, cache_directory};
 
 /// Threads that make names.
 const JOBS: u64 = 8;
@@ -126,7 +122,7 @@ pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
         Some(port) => ((Ipv4Addr::LOCALHOST, port).into(), String::new()),
         None => address_of(&source)?,
     };
-    let relay = Relay::start(target)?;
+    let relay = CountingRelay::start(target, Duration::ZERO)?;
     through.push_str(&format!("port={}", relay.port()));
     // The second client goes straight to the server.
     let second = world.mount(&arguments.vers, "")?;
@@ -167,9 +163,9 @@ pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
 }
 
 /// The server, and where its files are if it is our own.
-fn world(arguments: &ListArguments) -> Result<(World, Option<PathBuf>)> {
+fn world(arguments: &ListArguments) -> Result<(Testbed, Option<PathBuf>)> {
     if let Some(server) = &arguments.server {
-        return Ok((World::elsewhere(server)?, None));
+        return Ok((Testbed::elsewhere(&Curt::this(), server)?, None));
     }
     let top = match &arguments.tree {
         Some(given) => given.clone(),
@@ -177,7 +173,7 @@ fn world(arguments: &ListArguments) -> Result<(World, Option<PathBuf>)> {
     };
     let bar = progress_bar(&format!("making {} names in {}", arguments.count, top.display()));
     names::make(&names::directory(&top, arguments.count), arguments.count, 1, &bar)?;
-    Ok((World::serving(&top, None)?, Some(top)))
+    Ok((Testbed::serving(&Curt::this(), &top, None)?, Some(top)))
 }
 
 /// Where a server that is there listens, and the mount options that ask itself for MOUNT although NFS goes to the relay.

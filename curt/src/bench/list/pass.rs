@@ -8,13 +8,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::processes::names::{self, Listed};
+use curt_bench::processes::{CountingRelay, Counts, MountProcess, Testbed, resident_mib};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
-
-use super::names::{self, Seen};
-use crate::bench::memory::resident_mib;
-use crate::bench::relay::{Counts, Relay};
-use crate::bench::world::{Mounted, World};
 
 /// How often the second client makes a file.
 const CREATE_EACH: Duration = Duration::from_secs(1);
@@ -72,8 +69,8 @@ pub(super) struct Plan<'a> {
 
 /// Where passes are made.
 pub(super) struct Place<'a> {
-    pub(super) world: &'a mut World,
-    pub(super) relay: &'a Relay,
+    pub(super) world: &'a mut Testbed,
+    pub(super) relay: &'a CountingRelay,
     /// The mount options that lead through the relay.
     pub(super) through: &'a str,
     pub(super) vers: &'a str,
@@ -82,7 +79,7 @@ pub(super) struct Place<'a> {
 
 impl Place<'_> {
     /// Mounts through the relay.
-    pub(super) fn mount(&mut self, options: &str) -> Result<Mounted> {
+    pub(super) fn mount(&mut self, options: &str) -> Result<MountProcess> {
         let all = [options, self.through].join(",");
         self.world.mount(self.vers, all.trim_start_matches(','))
     }
@@ -153,8 +150,8 @@ fn expired(counts: &Counts, began: Instant) -> u64 {
     expired
 }
 
-struct Listed {
-    seen: Seen,
+struct ListingRun {
+    seen: Listed,
     began: Instant,
     seconds: f64,
     gave_up: bool,
@@ -162,7 +159,7 @@ struct Listed {
 }
 
 /// Lists by `ls -f`, and ends it when its time is over.
-fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<Listed> {
+fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<ListingRun> {
     let began = Instant::now();
     let mut child = Command::new("ls")
         .args(["-f", "-1"])
@@ -174,7 +171,7 @@ fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<Listed>
     let out = child.stdout.take().context("ls has an output")?;
     let pid = Pid::from_child(&child);
     let (end, ended) = mpsc::channel::<()>();
-    let mut seen = Seen::new(count)?;
+    let mut seen = Listed::new(count)?;
     let mut progress = Vec::new();
     let read = std::thread::scope(|scope| {
         let watch = limit.map(|limit| {
@@ -199,7 +196,7 @@ fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<Listed>
     );
     let seconds = began.elapsed().as_secs_f64();
     progress.push((seconds, seen.count));
-    Ok(Listed {
+    Ok(ListingRun {
         seen,
         began,
         seconds,
@@ -208,7 +205,7 @@ fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<Listed>
     })
 }
 
-fn read_names(mut out: impl BufRead, seen: &mut Seen, mut note: impl FnMut(u64)) -> Result<()> {
+fn read_names(mut out: impl BufRead, seen: &mut Listed, mut note: impl FnMut(u64)) -> Result<()> {
     let mut line = Vec::new();
     // What has no end was cut off when the listing was given up.
     while out.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {

@@ -5,11 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::processes::{names, progress_bar};
 use serde::Serialize;
 
-use super::names;
 use super::pass::Place;
-use crate::bench::workload::progress_bar;
 
 /// Names that `rm -r` removes, at most.
 const REMOVED_MAX: u64 = 100_000;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use curt_bench::child::{self, User};
 use curt_bench::make;
+use curt_bench::processes::{Curt, SETTLE, progress_bar};
 use curt_bench::replay::Outcome;
 use curt_bench::workload::Workload;
 use curt_mount::control;
 use curt_trace::ProcedureCalls;
 use serde_json::json;
 
-use super::{SETTLE, WorkloadArguments, own_program, progress_bar};
+use super::WorkloadArguments;
 
 /// Replays it; whether every result was right.
 pub(super) fn run(
@@ -33,7 +34,7 @@ pub(super) fn run(
         std::thread::sleep(SETTLE);
     }
     let before = requests(directory);
-    let mut command = own_program();
+    let mut command = Curt::this().command();
     command
         .args(["bench", "perform", workload.name()])
         .arg(directory)

@@ -1,0 +1,18 @@
+//! A server and its mounts as processes of the program `curt`, and a relay between them that counts.
+//!
+//! Owns the processes that a benchmark starts: they end with it, whatever happens. What is measured is for its callers to say.
+
+mod daemon;
+mod machine;
+pub mod names;
+pub mod relay;
+mod sys;
+mod testbed;
+mod trees;
+
+pub use daemon::{Curt, Daemon, resident_mib, until};
+pub use machine::Machine;
+pub use relay::counting::{CountingRelay, Counts};
+pub use sys::processor_time;
+pub use testbed::{MountProcess, Testbed, cache_directory, free_port};
+pub use trees::{SETTLE, progress_bar, tree_directory};

@@ -1,0 +1,253 @@
+//! Counts requests and bytes, and holds replies back.
+//!
+//! Its counts are those of the wire, whatever client and server say of themselves.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use curt_proto::nfs3::{PROGRAM, Procedure};
+use curt_trace::{PROCEDURES, ProcedureCalls};
+
+use super::{Passage, Watch, body, relay, word};
+
+/// Each how-many-th reply of a listing is held.
+const HOLD_EACH: u64 = 3;
+
+/// What passed since it was last asked.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Requests of any kind.
+    pub total: u64,
+    /// Those of NFS, by procedure.
+    pub calls: [u64; PROCEDURES.len()],
+    /// Bytes of all replies, with their marks.
+    pub received: u64,
+    /// READDIR and READDIRPLUS.
+    pub readdir: u64,
+    /// Those of them that begin at the beginning.
+    pub cookie_zero: u64,
+    /// When replies were passed on that bring attributes of the directory that is listed: those of listings, and of GETATTR, LOOKUP and
+    /// ACCESS about it.
+    pub renewed: Vec<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    hold: Option<Duration>,
+    held: u64,
+    /// Handle of the directory that was listed last.
+    listed: Vec<u8>,
+    /// Calls whose replies bring that directory's attributes and are not here yet, by connection and xid.
+    renewing: HashMap<(u64, u32), Renewing>,
+}
+
+/// What brings a directory's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewing {
+    Listing,
+    Asking,
+}
+
+impl Counts {
+    /// The requests of NFS by name.
+    #[must_use]
+    pub fn by_procedure(&self) -> ProcedureCalls {
+        let counted = PROCEDURES.iter().zip(self.calls).filter(|(_, count)| *count > 0);
+        counted.map(|(name, count)| ((*name).to_owned(), count)).collect()
+    }
+}
+
+/// A relay on loopback that counts.
+#[derive(Debug)]
+pub struct CountingRelay {
+    counter: Arc<Counter>,
+    port: u16,
+}
+
+impl CountingRelay {
+    /// Relays to `server` from a port of its own on loopback, over a way that takes `round_trip` longer there and back.
+    ///
+    /// # Errors
+    /// There is no port or no thread.
+    pub fn start(server: SocketAddr, round_trip: Duration) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let counter = Arc::new(Counter::default());
+        let watch = Arc::clone(&counter);
+        std::thread::Builder::new()
+            .name("relay".into())
+            .spawn(move || relay(&listener, server, round_trip / 2, &watch))?;
+        Ok(Self { counter, port })
+    }
+
+    /// Where it listens, on loopback.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on counts anew, and holds every third reply of a listing for so long.
+    pub fn begin(&self, hold: Option<Duration>) {
+        self.counter.begin(hold);
+    }
+
+    /// What passed since.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counter.state().counts.clone()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counter(Mutex<State>);
+
+impl Watch for Counter {
+    fn call(&self, connection: u64, record: Vec<u8>) -> Passage {
+        self.note_call(connection, body(&record));
+        Passage::Now(record)
+    }
+
+    fn reply(&self, connection: u64, record: Vec<u8>) -> Passage {
+        match self.note_reply(connection, body(&record)) {
+            None => Passage::Now(record),
+            Some(hold) => Passage::Late(hold, record),
+        }
+    }
+}
+
+impl Counter {
+    fn begin(&self, hold: Option<Duration>) {
+        let mut state = self.state();
+        state.counts = Counts::default();
+        (state.hold, state.held) = (hold, 0);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers are whole whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_call(&self, connection: u64, record: &[u8]) {
+        let mut state = self.state();
+        state.counts.total += 1;
+        if let Some(count) = procedure(record).and_then(|number| state.counts.calls.get_mut(number)) {
+            *count += 1;
+        }
+        let Some(about) = about(record) else { return };
+        if let Some(cookie) = about.cookie {
+            state.counts.readdir += 1;
+            state.counts.cookie_zero += u64::from(cookie == 0);
+            state.listed = about.handle.to_vec();
+            state.renewing.insert((connection, about.xid), Renewing::Listing);
+        } else if about.handle == state.listed {
+            state.renewing.insert((connection, about.xid), Renewing::Asking);
+        }
+    }
+
+    /// For how long a reply is held.
+    fn note_reply(&self, connection: u64, record: &[u8]) -> Option<Duration> {
+        let xid = word(record, 0)?;
+        let mut state = self.state();
+        state.counts.received += record.len() as u64 + 4;
+        let renewing = state.renewing.remove(&(connection, xid))?;
+        state.held += u64::from(renewing == Renewing::Listing);
+        let is_held = renewing == Renewing::Listing && state.held.is_multiple_of(HOLD_EACH);
+        let hold = state.hold.filter(|_| is_held);
+        let passed = Instant::now() + hold.unwrap_or_default();
+        state.counts.renewed.push(passed);
+        hold
+    }
+}
+
+/// The procedure of a call of NFS (RFC 5531, section 9).
+fn procedure(record: &[u8]) -> Option<usize> {
+    if word(record, 4)? != 0 || word(record, 12)? != PROGRAM {
+        return None;
+    }
+    usize::try_from(word(record, 20)?).ok()
+}
+
+/// A call whose reply brings a directory's attributes if it is about one.
+#[derive(Debug, PartialEq, Eq)]
+struct About<'a> {
+    xid: u32,
+    handle: &'a [u8],
+    /// Where it goes on, if it lists.
+    cookie: Option<u64>,
+}
+
+/// Whether a call is one of those: it begins with a handle, and a listing's cookie comes next (RFC 1813, sections 3.3.1, 3.3.3, 3.3.4,
+/// 3.3.16 and 3.3.17).
+fn about(record: &[u8]) -> Option<About<'_>> {
+    let is = |wanted: Procedure, number: u32| wanted.number() == number;
+    let procedure = u32::try_from(procedure(record)?).ok()?;
+    let lists = is(Procedure::Readdir, procedure) || is(Procedure::ReaddirPlus, procedure);
+    let asks = [Procedure::Getattr, Procedure::Lookup, Procedure::Access];
+    if !lists && !asks.iter().any(|asking| is(*asking, procedure)) {
+        return None;
+    }
+    let mut at = 24;
+    for _ in ["credential", "verifier"] {
+        at += 8 + (word(record, at + 4)? as usize).next_multiple_of(4);
+    }
+    let length = word(record, at)? as usize;
+    let handle = record.get(at + 4..at + 4 + length)?;
+    at += 4 + length.next_multiple_of(4);
+    let cookie = if lists {
+        Some(u64::from(word(record, at)?) << 32 | u64::from(word(record, at + 4)?))
+    } else {
+        None
+    };
+    let xid = word(record, 0)?;
+    Some(About { xid, handle, cookie })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call with an empty credential and verifier, a handle of five bytes and these words.
+    fn call(xid: u32, procedure: Procedure, handle: [u8; 5], words: &[u32]) -> Vec<u8> {
+        let head = [xid, 0, 2, PROGRAM, 3, procedure.number(), 0, 0, 0, 0, 5];
+        let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_be_bytes()).collect();
+        record.extend_from_slice(&handle);
+        record.extend_from_slice(&[0; 3]);
+        record.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+        record
+    }
+
+    #[test]
+    fn what_brings_the_listed_directorys_attributes_is_noted_and_listings_alone_are_held() {
+        let relay = Counter::default();
+        let hold = Duration::from_secs(3);
+        relay.begin(Some(hold));
+        let [listed, other] = [*b"above", *b"below"];
+        let calls = [
+            call(1, Procedure::ReaddirPlus, listed, &[0, 0]),
+            call(2, Procedure::Readdir, listed, &[1, 7]),
+            call(3, Procedure::Getattr, listed, &[]),
+            call(4, Procedure::Getattr, other, &[]),
+            call(5, Procedure::Read, listed, &[0, 0, 0]),
+            call(6, Procedure::Lookup, listed, &[0]),
+            call(7, Procedure::ReaddirPlus, listed, &[1, 8]),
+        ];
+        let held: Vec<_> = calls
+            .iter()
+            .map(|record| {
+                relay.note_call(0, record);
+                relay.note_reply(0, &record[..4])
+            })
+            .collect();
+        assert_eq!(held, [None, None, None, None, None, None, Some(hold)]);
+        let counts = relay.state().counts.clone();
+        assert_eq!((counts.total, counts.readdir, counts.cookie_zero), (7, 3, 1));
+        assert_eq!(counts.renewed.len(), 5);
+        let cookie = about(&calls[1]).and_then(|about| about.cookie);
+        assert_eq!(cookie, Some(1 << 32 | 7));
+        assert_eq!(about(&calls[1][..50]), None);
+    }
+}

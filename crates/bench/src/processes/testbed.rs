@@ -1,0 +1,244 @@
+//! A server and its mounts, for the length of a benchmark.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use curt_mount::control::{self, MountReport};
+use tempfile::TempDir;
+
+use super::daemon::{Curt, Daemon, until};
+
+/// How long a server or a mount may take to be there.
+const START: Duration = Duration::from_secs(60);
+/// For how long a mount sends nothing that has sent everything, and how long that is waited for at most.
+const STILL: Duration = Duration::from_millis(200);
+const STILL_WITHIN: Duration = Duration::from_secs(10);
+
+/// A server of ours, or one that is there, and whatever is mounted of it.
+#[derive(Debug)]
+pub struct Testbed {
+    curt: Curt,
+    directory: TempDir,
+    source: String,
+    port: Option<u16>,
+    /// Ends with it.
+    server: Option<Daemon>,
+    mounts_count: u32,
+}
+
+impl Testbed {
+    /// Starts `curt serve` of `export` on loopback as a second process, at `port` or at a free one.
+    ///
+    /// # Errors
+    /// It does not serve.
+    pub fn serving(curt: &Curt, export: &Path, port: Option<u16>) -> Result<Self> {
+        let export = std::path::absolute(export)?;
+        let directory = private_directory()?;
+        let port = port.map_or_else(free_port, Ok)?;
+        let mut command = curt.command();
+        command
+            .arg("serve")
+            .arg(&export)
+            .arg("--bind")
+            .arg(format!("127.0.0.1:{port}"));
+        command
+            .args([
+                "--mount-port",
+                &port.to_string(),
+                "--insecure",
+                "--no-rpcbind",
+                "--state",
+            ])
+            .arg(directory.path().join("state"));
+        let mut server = Daemon::start("curt serve", &mut command)?;
+        server.until("curt serve accepts", START, || {
+            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
+        })?;
+        let source = format!("127.0.0.1:{}", export.display());
+        Ok(Self {
+            curt: curt.clone(),
+            directory,
+            source,
+            port: Some(port),
+            server: Some(server),
+            mounts_count: 0,
+        })
+    }
+
+    /// Uses a server that is there: `HOST:/PATH`.
+    ///
+    /// # Errors
+    /// There is no room for a temporary directory.
+    pub fn elsewhere(curt: &Curt, source: &str) -> Result<Self> {
+        Ok(Self {
+            curt: curt.clone(),
+            directory: private_directory()?,
+            source: source.to_owned(),
+            port: None,
+            server: None,
+            mounts_count: 0,
+        })
+    }
+
+    /// `HOST:/PATH`.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The port of a server that was started here.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The process id of a server that was started here.
+    #[must_use]
+    pub fn server_pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Daemon::pid)
+    }
+
+    /// Mount options, together with those that say where a server that was started here listens.
+    #[must_use]
+    pub fn options(&self, vers: &str, options: &str) -> String {
+        let ports = self.port.map(|port| format!("port={port},mountport={port}"));
+        let given = (!options.is_empty()).then(|| options.to_owned());
+        // Whoever measures wants to be told at once that a server is not there.
+        [Some(format!("vers={vers},retry=0")), ports, given]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Mounts it with `curt mount` at a directory of its own.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn mount(&mut self, vers: &str, options: &str) -> Result<MountProcess> {
+        self.mounts_count += 1;
+        let directory = self.directory.path().join(format!("mount-{}", self.mounts_count));
+        std::fs::create_dir(&directory)?;
+        let mut command = self.curt.command();
+        command
+            .args(["mount", "--foreground", "--no-table"])
+            .arg(&self.source)
+            .arg(&directory)
+            .arg("-o")
+            .arg(self.options(vers, options));
+        let mut daemon = Daemon::start("curt mount", &mut command)?;
+        let sockets = control::directory();
+        daemon.until("the mount is there", START, || {
+            let listening = control::find(&sockets, &directory).is_ok();
+            Ok((listening && is_mounted(&directory)?).then_some(()))
+        })?;
+        Ok(MountProcess { daemon, directory })
+    }
+}
+
+/// A mount; it ends with this value.
+#[derive(Debug)]
+pub struct MountProcess {
+    daemon: Daemon,
+    directory: PathBuf,
+}
+
+impl MountProcess {
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the daemon says that it did.
+    ///
+    /// # Errors
+    /// It says nothing.
+    pub fn report(&self) -> Result<MountReport> {
+        Ok(control::find(&control::directory(), &self.directory)?.1)
+    }
+
+    /// The same once nothing is sent any more: what a kernel reads ahead comes after the end of whoever it reads it for.
+    ///
+    /// # Errors
+    /// The daemon says nothing.
+    pub fn report_at_rest(&self) -> Result<MountReport> {
+        let deadline = Instant::now() + STILL_WITHIN;
+        let mut last = self.report()?;
+        loop {
+            std::thread::sleep(STILL);
+            let report = self.report()?;
+            if report.counters.requests == last.counters.requests || Instant::now() >= deadline {
+                return Ok(report);
+            }
+            last = report;
+        }
+    }
+
+    /// The daemon's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// Ends it, and waits until it is gone.
+    ///
+    /// # Errors
+    /// It stays, or ends badly.
+    pub fn end(mut self) -> Result<()> {
+        self.daemon.stop()?;
+        let directory = self.directory.clone();
+        until("the mount is gone", START, || {
+            Ok((!is_mounted(&directory)?).then_some(()))
+        })
+    }
+}
+
+/// Whether something is mounted at `directory`. Asks the table of mounts: asking the directory could hang.
+fn is_mounted(directory: &Path) -> Result<bool> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let wanted = directory.as_os_str().to_string_lossy().replace(' ', "\\040");
+    Ok(table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(|place| place == wanted))
+}
+
+/// A directory that everybody can pass through and nobody else can list.
+fn private_directory() -> Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix("curt-bench-").tempdir()?;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711))?;
+    Ok(directory)
+}
+
+/// A port that nobody listens on now.
+///
+/// # Errors
+/// There is none.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Where things that are made once are kept: `$XDG_CACHE_HOME/curt` or `~/.cache/curt`.
+///
+/// # Errors
+/// Nobody says where home is.
+pub fn cache_directory() -> Result<PathBuf> {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value: &OsString| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set; say where with --tree")?;
+    ensure!(
+        cache.is_absolute(),
+        "the cache directory {} is not absolute; say where with --tree",
+        cache.display()
+    );
+    Ok(cache.join("curt"))
+}

@@ -1,0 +1,82 @@
+//! Requests, each with the reason that Linux has for it.
+
+/// What is sent, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Request {
+    /// GETATTR at an open (close-to-open).
+    OpenCheck,
+    /// GETATTR of a directory, to believe its names.
+    NameCheck,
+    /// GETATTR since attributes are too old.
+    AttributesExpired,
+    /// GETATTR of a directory, to believe its listing.
+    ListingCheck,
+    /// LOOKUP of a name that is not known.
+    FirstUse,
+    /// LOOKUP of a known name whose directory has changed, or that an option does not let be believed.
+    NameAgain,
+    /// ACCESS.
+    Access,
+    /// READLINK.
+    LinkTarget,
+    /// READ for a reader that waits.
+    DataRead,
+    /// READ before anybody asks.
+    ReadAhead,
+    /// WRITE.
+    Write,
+    /// COMMIT.
+    Commit,
+    /// SETATTR.
+    SetAttributes,
+    /// CREATE.
+    CreateFile,
+    /// MKDIR.
+    CreateDirectory,
+    /// SYMLINK.
+    CreateLink,
+    /// MKNOD.
+    CreateNode,
+    /// LINK.
+    HardLink,
+    /// REMOVE.
+    Remove,
+    /// RMDIR.
+    RemoveDirectory,
+    /// RENAME.
+    Rename,
+    /// READDIRPLUS.
+    ListPlus,
+    /// READDIR.
+    ListPlain,
+    /// FSSTAT.
+    Statfs,
+}
+
+impl Request {
+    /// The number of the NFSv3 procedure (RFC 1813, section 3).
+    #[must_use]
+    pub const fn procedure(self) -> u32 {
+        match self {
+            Self::OpenCheck | Self::NameCheck | Self::AttributesExpired | Self::ListingCheck => 1,
+            Self::SetAttributes => 2,
+            Self::FirstUse | Self::NameAgain => 3,
+            Self::Access => 4,
+            Self::LinkTarget => 5,
+            Self::DataRead | Self::ReadAhead => 6,
+            Self::Write => 7,
+            Self::CreateFile => 8,
+            Self::CreateDirectory => 9,
+            Self::CreateLink => 10,
+            Self::CreateNode => 11,
+            Self::Remove => 12,
+            Self::RemoveDirectory => 13,
+            Self::Rename => 14,
+            Self::HardLink => 15,
+            Self::ListPlain => 16,
+            Self::ListPlus => 17,
+            Self::Statfs => 18,
+            Self::Commit => 21,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Operations one by one, as the kernel's file system layer hands them down.
+
+use super::*;
+use crate::client::WAITING_MAX;
+use crate::{FileOperation, LinuxClient, OperationContext};
+
+const FILE: ObjectId = ObjectId(2);
+
+fn context(thread: u32) -> OperationContext {
+    OperationContext {
+        thread,
+        who: WHO,
+        path: thread,
+    }
+}
+
+fn client() -> LinuxClient {
+    let mut client = LinuxClient::new(options(CacheOptions::default()), directory());
+    // Everybody's rights are known.
+    performed(
+        &mut client,
+        1,
+        &[&FileOperation::Access(ROOT), &FileOperation::Access(FILE)],
+    );
+    client
+}
+
+/// What is sent for some operations of a thread.
+fn performed(client: &mut LinuxClient, thread: u32, operations: &[&FileOperation<'_>]) -> Vec<Request> {
+    for operation in operations {
+        client.perform(context(thread), operation, seconds(0));
+    }
+    let sent = client.take_sent().into_iter();
+    sent.map(|sent| sent.request).collect()
+}
+
+fn lookup(found: Option<Seen>) -> FileOperation<'static> {
+    FileOperation::Lookup(ROOT, b"f", found)
+}
+
+#[test]
+fn a_name_waits_for_what_its_thread_does_next() {
+    let found = lookup(Some(file(10)));
+    let mut client = client();
+    assert_eq!(performed(&mut client, 1, &[&found]), nothing());
+    // Another thread's operation says nothing about it.
+    assert_eq!(
+        performed(&mut client, 2, &[&FileOperation::Access(ROOT)]),
+        nothing()
+    );
+    let open = FileOperation::Open(FILE, OpenId(1), false);
+    assert_eq!(performed(&mut client, 1, &[&open]), [Request::FirstUse]);
+    // A known name is checked once for an open, and an open without its name as well.
+    assert_eq!(performed(&mut client, 1, &[&found, &open]), [Request::OpenCheck]);
+    assert_eq!(performed(&mut client, 1, &[&open]), [Request::OpenCheck]);
+    assert_eq!(
+        performed(&mut client, 1, &[&found, &FileOperation::Getattr(file(10))]),
+        nothing()
+    );
+}
+
+#[test]
+fn a_name_that_is_to_be_made_is_looked_up_only_where_it_may_be_there_already() {
+    for (exclusive, expected) in [
+        (false, vec![Request::FirstUse, Request::CreateFile]),
+        (true, vec![Request::CreateFile, Request::SetAttributes]),
+    ] {
+        let create = FileOperation::Create {
+            request: Request::CreateFile,
+            directory: ROOT,
+            name: b"f",
+            made: file(0),
+            exclusive,
+            open: None,
+        };
+        assert_eq!(performed(&mut client(), 1, &[&lookup(None), &create]), expected);
+    }
+    let refused = FileOperation::Refused(Request::CreateDirectory, ROOT, Some(b"f"));
+    assert_eq!(
+        performed(&mut client(), 1, &[&lookup(None), &refused]),
+        [Request::CreateDirectory]
+    );
+}
+
+#[test]
+fn a_close_of_what_was_opened_before_is_ignored_and_the_last_one_removes_what_was_moved_aside() {
+    let mut client = client();
+    let open = [
+        &lookup(Some(file(10))),
+        &FileOperation::Open(FILE, OpenId(1), false),
+        &FileOperation::Unlink(ROOT, b"f"),
+    ];
+    assert_eq!(
+        performed(&mut client, 1, &open),
+        [Request::FirstUse, Request::FirstUse, Request::Rename]
+    );
+    assert_eq!(
+        performed(&mut client, 1, &[&FileOperation::Release(OpenId(2))]),
+        nothing()
+    );
+    let close = FileOperation::Release(OpenId(1));
+    assert_eq!(performed(&mut client, 1, &[&close]), [Request::Remove]);
+    assert_eq!(performed(&mut client, 1, &[&close]), nothing());
+}
+
+#[test]
+fn names_that_wait_are_bounded_and_counted_for_whoever_looked_them_up() {
+    let mut client = client();
+    let threads = u32::try_from(WAITING_MAX).expect("it is small");
+    for thread in 1..=threads {
+        assert_eq!(performed(&mut client, thread, &[&lookup(None)]), nothing());
+    }
+    client.perform(context(threads + 1), &lookup(None), seconds(0));
+    let sent = client.take_sent();
+    assert_eq!(sent.len(), 1, "the others know the name by then");
+    assert_eq!(sent[0].context.path, sent[0].context.thread);
+    client.finish();
+    assert_eq!(client.take_sent(), []);
+}

@@ -1,0 +1,211 @@
+//! What is counted: programs that use few of many names, or all of them once. Filling directories must not cost them much.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use curt_trace::ProcedureCalls;
+use serde::Serialize;
+
+use super::{
+    Mode, Place,
+    tree::{self, Shape},
+};
+use curt_bench::processes::names::open_directory;
+
+/// What was sent and received.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Cost {
+    requests: u64,
+    /// Bytes of replies.
+    received: u64,
+    seconds: f64,
+    calls: ProcedureCalls,
+}
+
+/// What a case may cost more than without.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// 2 % more requests and 10 % more bytes.
+    Share,
+    /// One request more.
+    One,
+}
+
+/// A case without and with.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Case {
+    case: String,
+    off: Cost,
+    auto: Cost,
+    requests_ratio: f64,
+    received_ratio: f64,
+    pub(super) holds: bool,
+}
+
+impl Case {
+    fn new(case: String, bound: Bound, [off, auto]: [Cost; 2]) -> Self {
+        Self {
+            holds: bound.holds((off.requests, off.received), (auto.requests, auto.received)),
+            requests_ratio: auto.requests as f64 / off.requests as f64,
+            received_ratio: auto.received as f64 / off.received as f64,
+            case,
+            off,
+            auto,
+        }
+    }
+}
+
+impl Bound {
+    /// Whether requests and bytes are within it.
+    fn holds(self, off: (u64, u64), auto: (u64, u64)) -> bool {
+        match self {
+            Self::Share => auto.0 * 100 <= off.0 * 102 && auto.1 * 100 <= off.1 * 110,
+            Self::One => auto.0 <= off.0 + 1,
+        }
+    }
+}
+
+/// Runs all of them.
+pub(super) fn run(place: &mut Place<'_>, shape: &Shape, top: &Path) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    eprintln!("one name from each of many directories");
+    let many = format!(
+        "one name from each of {} directories of {}",
+        shape.directories, shape.names
+    );
+    let looks = [Mode::Off, Mode::Auto].map(|mode| {
+        place.cost(mode, |mounted| {
+            shape.one_of_each().try_for_each(|path| look(&mounted.join(path)))
+        })
+    });
+    cases.push(Case::new(many, Bound::Share, both(looks)?));
+    eprintln!("one name from a huge directory");
+    let huge = format!("one name from a directory of {}", shape.huge);
+    let looks = Mode::BOTH.map(|mode| place.cost(mode, |mounted| look(&mounted.join(shape.one_of_huge()))));
+    cases.push(Case::new(huge, Bound::One, both(looks)?));
+    let (archive, served) = (shape.archive(top), top.join("served"));
+    let mut extract = |mode: Mode| {
+        let into = format!("extracted-{}", mode.name());
+        if served.join(&into).exists() {
+            std::fs::remove_dir_all(served.join(&into))?;
+        }
+        open_directory(&served.join(&into))?;
+        place.cost(mode, |mounted| {
+            let mut tar = Command::new("tar");
+            tar.args(["--no-same-owner", "-x", "-C"])
+                .arg(mounted.join(&into))
+                .arg("-f")
+                .arg(&archive);
+            tree::run("tar -x", &mut tar)
+        })
+    };
+    eprintln!("tar -x");
+    let extracted = both(Mode::BOTH.map(&mut extract))?;
+    cases.push(Case::new(
+        format!("tar -x of {} files", shape.files),
+        Bound::Share,
+        extracted,
+    ));
+    eprintln!("rm -r");
+    let removed = Mode::BOTH.map(|mode| {
+        let into = format!("extracted-{}", mode.name());
+        place.cost(mode, |mounted| {
+            // Not the directory itself: the one above it is the server's.
+            let all = std::fs::read_dir(mounted.join(&into))?.collect::<Result<Vec<_>, _>>()?;
+            let mut rm = Command::new("rm");
+            rm.arg("-r").args(all.iter().map(std::fs::DirEntry::path));
+            tree::run("rm -r", &mut rm)?;
+            let left = std::fs::read_dir(served.join(&into))?.count();
+            ensure!(left == 0, "rm -r left {left} names behind");
+            Ok(())
+        })
+    });
+    cases.push(Case::new(
+        format!("rm -r of {} files", shape.files),
+        Bound::Share,
+        both(removed)?,
+    ));
+    for mode in Mode::BOTH {
+        std::fs::remove_dir(served.join(format!("extracted-{}", mode.name())))?;
+    }
+    Ok(cases)
+}
+
+fn both(costs: [Result<Cost>; 2]) -> Result<[Cost; 2]> {
+    let [off, auto] = costs;
+    Ok([off?, auto?])
+}
+
+fn look(path: &Path) -> Result<()> {
+    let found = path
+        .symlink_metadata()
+        .with_context(|| path.display().to_string())?;
+    ensure!(found.is_file(), "{} is no file", path.display());
+    Ok(())
+}
+
+impl Place<'_> {
+    /// What `run` costs below a mount of its own, writing back included.
+    fn cost(&mut self, mode: Mode, run: impl FnOnce(&Path) -> Result<()>) -> Result<Cost> {
+        let mounted = self.mount(mode)?;
+        let began = Instant::now();
+        run(mounted.directory())?;
+        let seconds = began.elapsed().as_secs_f64();
+        let counts = self.relay.counts();
+        mounted.end()?;
+        Ok(Cost {
+            requests: counts.total,
+            received: counts.received,
+            seconds,
+            calls: counts.by_procedure(),
+        })
+    }
+}
+
+/// A table for people.
+pub(super) fn rows(cases: &[Case]) -> Vec<Vec<String>> {
+    let head = [
+        "case",
+        "requests off",
+        "auto",
+        "ratio",
+        "KiB off",
+        "auto",
+        "ratio",
+        "s off",
+        "auto",
+        "",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for case in cases {
+        let kib = |cost: &Cost| (cost.received / 1024).to_string();
+        rows.push(vec![
+            case.case.clone(),
+            case.off.requests.to_string(),
+            case.auto.requests.to_string(),
+            format!("{:.3}", case.requests_ratio),
+            kib(&case.off),
+            kib(&case.auto),
+            format!("{:.3}", case.received_ratio),
+            format!("{:.2}", case.off.seconds),
+            format!("{:.2}", case.auto.seconds),
+            if case.holds { "" } else { "beyond its bound" }.to_owned(),
+        ]);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_two_in_a_hundred_requests_a_tenth_of_the_bytes_and_one_request() {
+        let share = |auto| Bound::Share.holds((1000, 1000), auto);
+        assert!(share((1020, 1100)) && !share((1021, 1000)) && !share((1000, 1101)));
+        let one = |auto| Bound::One.holds((2, 500), auto);
+        assert!(one((3, 100_000)) && !one((4, 500)));
+    }
+}

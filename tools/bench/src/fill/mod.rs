@@ -1,0 +1,184 @@
+//! `cargo xtask bench fill`: what it costs and saves to have directories answer for their names (`dirfill=auto`), beside `dirfill=off`.
+//!
+//! Owns the cases and the bounds that they are held to. A relay counts requests and bytes; where time is measured it also makes the
+//! way to the server longer, by as much each way.
+
+mod cases;
+mod tree;
+mod views;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use curt_bench::processes::{CountingRelay, Curt, Machine, MountProcess, Testbed, cache_directory};
+use curt_bench::report::lay_out;
+use serde::Serialize;
+
+use self::cases::Case;
+use self::tree::Shape;
+use self::views::Views;
+
+/// What `cargo xtask bench fill` takes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each run is a mount of its own, through the relay. JSON: {\"machine\",\"options\",\"cases\":[{\"case\",\"off\":{\"requests\",\"received\",\"seconds\",\"calls\"},\"auto\":{same},\
+                  \"requests_ratio\",\"received_ratio\",\"holds\"}],\"views\":[{\"delay_ms\",\"off\":[seconds],\"auto\":[seconds],\"requests\":{\"off\",\"auto\"},\"faster\":{\"median\",\"low\",\"high\"},\"holds\"}]}\n\
+                  Exit status: 0 if every bound holds (at most 2 % more requests and 10 % more bytes, one request more in the huge directory; views never 5 % slower), 1 if not."
+)]
+pub(crate) struct FillArguments {
+    /// The version of NFS
+    #[arg(long, value_name = "VERSION", default_value = "3")]
+    vers: String,
+    /// Mount options of all runs besides dirfill
+    #[arg(long, value_name = "OPTIONS", default_value = "noaccesscheck,sloppycto=3")]
+    options: String,
+    /// Directories from which one name each is wanted
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
+    directories: u32,
+    /// Names in each
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    names: u32,
+    /// Names in the huge directory
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
+    huge: u32,
+    /// Files that tar makes and rm -r removes
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
+    files: u32,
+    /// Where these trees are kept [default: in ~/.cache/curt]
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+    /// Leave out the cases, whose requests are counted
+    #[arg(long)]
+    no_cases: bool,
+    /// Milliseconds that the relay adds to a round trip while page's first view is timed
+    #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,1,10")]
+    delays: Vec<f64>,
+    /// Timed views of each kind and delay, in turns; 0 leaves them out
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    rounds: usize,
+    /// Where the tree of page is kept [default: in ~/.cache/curt]
+    #[arg(long, value_name = "DIR")]
+    page_tree: Option<PathBuf>,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// The two that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Off,
+    Auto,
+}
+
+impl Mode {
+    const BOTH: [Self; 2] = [Self::Off, Self::Auto];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+/// What JSON says.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    machine: Machine,
+    options: &'a str,
+    cases: Vec<Case>,
+    views: Vec<Views>,
+}
+
+/// A server, the relay before it, and how they are mounted.
+struct Place<'a> {
+    world: Testbed,
+    relay: CountingRelay,
+    vers: &'a str,
+    options: &'a str,
+}
+
+impl Place<'_> {
+    /// Serves `export` behind a relay whose way takes so many milliseconds there and back.
+    fn serving<'a>(
+        export: &std::path::Path,
+        delay_ms: f64,
+        arguments: &'a FillArguments,
+    ) -> Result<Place<'a>> {
+        let world = Testbed::serving(&Curt::beside()?, export, None)?;
+        let port = world.port().context("an own server has a port")?;
+        let delay = std::time::Duration::try_from_secs_f64(delay_ms / 1000.0).context("--delays")?;
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Ok(Place {
+            world,
+            relay: CountingRelay::start(server, delay)?,
+            vers: &arguments.vers,
+            options: &arguments.options,
+        })
+    }
+
+    /// Mounts through the relay, which counts from then on.
+    fn mount(&mut self, mode: Mode) -> Result<MountProcess> {
+        let own = format!("dirfill={},port={}", mode.name(), self.relay.port());
+        let all = [self.options, &own].join(",");
+        let mounted = self.world.mount(self.vers, all.trim_start_matches(','))?;
+        self.relay.begin(None);
+        Ok(mounted)
+    }
+}
+
+/// Runs it; whether every bound holds.
+pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
+    let mut cases = Vec::new();
+    if !arguments.no_cases {
+        let top = match &arguments.tree {
+            Some(given) => given.clone(),
+            None => cache_directory()?.join("fill-tree"),
+        };
+        let shape = Shape {
+            directories: arguments.directories,
+            names: arguments.names,
+            huge: arguments.huge,
+            files: arguments.files,
+        };
+        cases = cases::run(
+            &mut Place::serving(&shape.make(&top)?, 0.0, arguments)?,
+            &shape,
+            &top,
+        )?;
+    }
+    let mut views = Vec::new();
+    if arguments.rounds > 0 {
+        views = views::run(arguments)?;
+    }
+    let holds = cases.iter().all(|case| case.holds) && views.iter().all(|view| view.holds);
+    print(
+        arguments.json,
+        &Report {
+            machine: Machine::this(),
+            options: &arguments.options,
+            cases,
+            views,
+        },
+    )?;
+    Ok(holds)
+}
+
+fn print(as_json: bool, report: &Report<'_>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", serde_json::to_string(report)?)?;
+        return Ok(());
+    }
+    writeln!(out, "{}", report.machine.line())?;
+    if !report.cases.is_empty() {
+        write!(out, "{}", lay_out(&cases::rows(&report.cases)))?;
+    }
+    if !report.views.is_empty() {
+        write!(out, "{}", lay_out(&views::rows(&report.views)))?;
+    }
+    Ok(())
+}

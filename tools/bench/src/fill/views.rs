@@ -1,0 +1,149 @@
+//! What is timed: the first view of page on a fresh mount, over ways of different length, both kinds in turns.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use curt_bench::child::{self, User};
+use curt_bench::processes::{Curt, tree_directory};
+use curt_bench::workload::Workload;
+use serde::Serialize;
+
+use super::{FillArguments, Mode, Place};
+use crate::statistics::{Interval, median, paired};
+
+/// Threads that make the tree.
+const JOBS: usize = 8;
+
+/// Views may be so many times as slow.
+const SLOWER_MAX: f64 = 1.05;
+
+/// From so long a round trip on,
+const LONG_MS: f64 = 1.0;
+/// they have to be so many times as fast.
+const FASTER_MIN: f64 = 1.3;
+
+/// The requests of one view.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Requests {
+    off: u64,
+    auto: u64,
+}
+
+/// How many times as fast, with its interval of 95 %.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Faster {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+/// All views over one way.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Views {
+    delay_ms: f64,
+    off: Vec<f64>,
+    auto: Vec<f64>,
+    requests: Requests,
+    faster: Faster,
+    pub(super) holds: bool,
+}
+
+/// Times all of them.
+pub(super) fn run(arguments: &FillArguments) -> Result<Vec<Views>> {
+    let top = tree_directory(Workload::Page, arguments.page_tree.as_deref(), JOBS)?;
+    let mut all = Vec::new();
+    for delay_ms in &arguments.delays {
+        eprintln!("page's first view, {delay_ms} ms more a round trip");
+        let mut place = Place::serving(&top, *delay_ms, arguments)?;
+        // The server has read the tree once before anything is timed.
+        view(&mut place, Mode::Off)?;
+        let (mut off, mut auto, mut requests) = (Vec::new(), Vec::new(), Requests::default());
+        for round in 0..arguments.rounds {
+            let mut turns = Mode::BOTH;
+            // Nobody is always first.
+            if round % 2 == 1 {
+                turns.reverse();
+            }
+            for mode in turns {
+                let (seconds, sent) = view(&mut place, mode)?;
+                match mode {
+                    Mode::Off => (off.push(seconds), requests.off = sent),
+                    Mode::Auto => (auto.push(seconds), requests.auto = sent),
+                };
+            }
+        }
+        let Interval { median, low, high } = paired(&off, &auto);
+        all.push(Views {
+            delay_ms: *delay_ms,
+            off,
+            auto,
+            requests,
+            faster: Faster { median, low, high },
+            holds: holds(*delay_ms, median),
+        });
+    }
+    Ok(all)
+}
+
+fn holds(delay_ms: f64, faster: f64) -> bool {
+    faster >= 1.0 / SLOWER_MAX && (delay_ms < LONG_MS || faster >= FASTER_MIN)
+}
+
+/// Seconds and requests of one view on a mount of its own.
+fn view(place: &mut Place<'_>, mode: Mode) -> Result<(f64, u64)> {
+    let mounted = place.mount(mode)?;
+    let mut command = Curt::beside()?.command();
+    command
+        .args(["bench", "perform", Workload::Page.name()])
+        .arg(mounted.directory());
+    command.args([Duration::ZERO.as_secs_f64().to_string(), 1.to_string()]);
+    let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
+    let outcome = child::supervise(&mut command, user, |_| ())?;
+    let sent = place.relay.counts().total;
+    mounted.end()?;
+    ensure!(outcome.wrong == 0, "wrong results: {:?}", outcome.described);
+    let view = outcome.pages.first().context("page has a first view")?;
+    Ok((view.seconds, sent))
+}
+
+/// A table for people.
+pub(super) fn rows(views: &[Views]) -> Vec<Vec<String>> {
+    let head = [
+        "page's first view",
+        "requests off",
+        "auto",
+        "s off",
+        "auto",
+        "times as fast",
+        "",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for view in views {
+        let Faster {
+            median: times,
+            low,
+            high,
+        } = view.faster;
+        rows.push(vec![
+            format!("{} ms more a round trip", view.delay_ms),
+            view.requests.off.to_string(),
+            view.requests.auto.to_string(),
+            format!("{:.3}", median(&view.off)),
+            format!("{:.3}", median(&view.auto)),
+            format!("{times:.2} ({low:.2} to {high:.2})"),
+            if view.holds { "" } else { "beyond its bound" }.to_owned(),
+        ]);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_may_be_a_twentieth_slower_and_have_to_be_faster_over_long_ways() {
+        assert!(holds(0.0, 1.0 / 1.05) && !holds(0.0, 0.95));
+        assert!(holds(1.0, 1.3) && !holds(1.0, 1.29) && !holds(10.0, 1.0));
+    }
+}

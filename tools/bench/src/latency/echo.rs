@@ -1,0 +1,258 @@
+//! What can be had at best: a server that receives, does the system calls that an operation cannot do without (or none at all),
+//! and sends a reply that was made beforehand. It knows no protocol, keeps no state and asks nobody who calls.
+
+use std::fs::File;
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::io::ReadWriteFlags;
+use serde::{Deserialize, Serialize};
+
+use super::client::await_ready;
+use super::line::prepare;
+
+/// Room for what is received at once, in bytes.
+const INPUT_BYTES: usize = 1 << 20;
+/// The longest description of a task.
+const TASK_MAX: usize = 4 << 20;
+/// Room for entries of a directory, in bytes.
+const ENTRIES_BYTES: usize = 32 << 10;
+
+/// What a connection is for; said first on it, as JSON behind its length.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// The length of each call, in bytes.
+    pub(super) call_bytes: usize,
+    /// What each is answered with, once its number is put in.
+    pub(super) reply: Vec<u8>,
+    pub(super) work: Work,
+}
+
+/// The system calls of an operation. Places are in bytes from the beginning of a call or a reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Work {
+    Nothing,
+    /// fstat.
+    Stat {
+        file: PathBuf,
+    },
+    /// pread and fstat.
+    Read {
+        file: PathBuf,
+        offset_at: usize,
+        data_at: usize,
+        bytes: usize,
+    },
+    /// fstat, pwrite and fstat.
+    Write {
+        file: PathBuf,
+        offset_at: usize,
+        data_at: usize,
+        bytes: usize,
+        sync: bool,
+    },
+    /// statat of the name and fstat of the directory.
+    LookUp {
+        directory: PathBuf,
+        name_at: usize,
+        name_bytes: usize,
+    },
+    /// fstat of the directory, openat, fstat of the file, close, fstat of the directory.
+    Create {
+        directory: PathBuf,
+        name_at: usize,
+        name_bytes: usize,
+    },
+    /// fstat, unlinkat and fstat of the directory.
+    Remove {
+        directory: PathBuf,
+        name_at: usize,
+        name_bytes: usize,
+    },
+    /// getdents and statat of each name, fstat of the directory.
+    List {
+        directory: PathBuf,
+    },
+}
+
+/// Connects for a task.
+pub(super) fn connect(address: SocketAddr, task: &Task) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    prepare(&stream)?;
+    let text = serde_json::to_vec(task)?;
+    stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
+    stream.write_all(&text)?;
+    await_ready(&mut stream).context("the echo server does not take the task")?;
+    Ok(stream)
+}
+
+/// Serves on loopback until the process ends, each connection with a thread.
+pub(crate) fn serve(port: u16) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    for stream in listener.incoming() {
+        let stream = stream?;
+        std::thread::spawn(move || {
+            if let Err(error) = answer(stream) {
+                eprintln!("echo: {error:#}");
+            }
+        });
+    }
+    Ok(())
+}
+
+fn answer(mut stream: TcpStream) -> Result<()> {
+    prepare(&stream)?;
+    let mut length = [0; 4];
+    // Whoever only looks whether somebody listens says nothing.
+    if stream.read_exact(&mut length).is_err() {
+        return Ok(());
+    }
+    let length = usize::try_from(u32::from_be_bytes(length))?;
+    ensure!(length <= TASK_MAX, "a task of {length} bytes");
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text)?;
+    let task: Task = serde_json::from_slice(&text)?;
+    let mut worker = Worker::new(&task.work)?;
+    stream.write_all(&[0])?;
+    let mut input = vec![0; INPUT_BYTES.max(2 * task.call_bytes)];
+    let (mut filled, mut output) = (0, Vec::new());
+    loop {
+        let received = stream.read(&mut input[filled..])?;
+        if received == 0 {
+            return Ok(());
+        }
+        filled += received;
+        let mut at = 0;
+        while filled - at >= task.call_bytes {
+            let call = &input[at..at + task.call_bytes];
+            let start = output.len();
+            output.extend_from_slice(&task.reply);
+            output[start + 4..start + 8].copy_from_slice(&call[4..8]);
+            worker.work(call, &mut output[start..])?;
+            at += task.call_bytes;
+        }
+        input.copy_within(at..filled, 0);
+        filled -= at;
+        if !output.is_empty() {
+            stream.write_all(&output)?;
+            output.clear();
+        }
+    }
+}
+
+/// What is open for the work.
+struct Worker {
+    work: Work,
+    file: Option<File>,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl Worker {
+    fn new(work: &Work) -> Result<Self> {
+        let path = match work {
+            Work::Nothing => None,
+            Work::Stat { file } | Work::Read { file, .. } | Work::Write { file, .. } => Some(file),
+            Work::LookUp { directory, .. }
+            | Work::Create { directory, .. }
+            | Work::Remove { directory, .. }
+            | Work::List { directory } => Some(directory),
+        };
+        let writes = matches!(work, Work::Write { .. });
+        let open = |path: &PathBuf| {
+            let file = File::options().read(true).write(writes).open(path);
+            file.with_context(|| path.display().to_string())
+        };
+        Ok(Self {
+            work: work.clone(),
+            file: path.map(open).transpose()?,
+            entries: vec![MaybeUninit::uninit(); ENTRIES_BYTES],
+        })
+    }
+
+    fn work(&mut self, call: &[u8], reply: &mut [u8]) -> Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        match &self.work {
+            Work::Nothing => {}
+            Work::Stat { .. } => drop(rustix::fs::fstat(file)?),
+            Work::Read {
+                offset_at,
+                data_at,
+                bytes,
+                ..
+            } => {
+                let place = &mut reply[*data_at..data_at + bytes];
+                let read = rustix::io::pread(file, place, offset(call, *offset_at))?;
+                ensure!(read == *bytes, "a short read");
+                rustix::fs::fstat(file)?;
+            }
+            Work::Write {
+                offset_at,
+                data_at,
+                bytes,
+                sync,
+                ..
+            } => {
+                rustix::fs::fstat(file)?;
+                let data = &call[*data_at..data_at + bytes];
+                let offset = offset(call, *offset_at);
+                let written = if *sync {
+                    rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, ReadWriteFlags::SYNC)?
+                } else {
+                    rustix::io::pwrite(file, data, offset)?
+                };
+                ensure!(written == *bytes, "a short write");
+                rustix::fs::fstat(file)?;
+            }
+            Work::LookUp {
+                name_at, name_bytes, ..
+            } => {
+                let name = &call[*name_at..name_at + name_bytes];
+                rustix::fs::statat(file, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::fstat(file)?;
+            }
+            Work::Create {
+                name_at, name_bytes, ..
+            } => {
+                rustix::fs::fstat(file)?;
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                let name = &call[*name_at..name_at + name_bytes];
+                let made = rustix::fs::openat(file, name, flags, Mode::from_raw_mode(0o644))?;
+                rustix::fs::fstat(&made)?;
+                drop(made);
+                rustix::fs::fstat(file)?;
+            }
+            Work::Remove {
+                name_at, name_bytes, ..
+            } => {
+                rustix::fs::fstat(file)?;
+                rustix::fs::unlinkat(file, &call[*name_at..name_at + name_bytes], AtFlags::empty())?;
+                rustix::fs::fstat(file)?;
+            }
+            Work::List { .. } => list(file, &mut self.entries)?,
+        }
+        Ok(())
+    }
+}
+
+fn list(directory: &File, entries: &mut [MaybeUninit<u8>]) -> Result<()> {
+    rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0))?;
+    let mut listing = RawDir::new(directory, entries);
+    while let Some(entry) = listing.next() {
+        let entry = entry?;
+        rustix::fs::statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    rustix::fs::fstat(directory)?;
+    Ok(())
+}
+
+fn offset(call: &[u8], at: usize) -> u64 {
+    call.get(at..)
+        .and_then(|rest| rest.first_chunk::<8>())
+        .map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}

@@ -1,0 +1,304 @@
+//! `cargo xtask bench latency`: what an operation costs beside the least that it could cost.
+//!
+//! Everything is measured in turns within one run: an echo of the same sizes, the floor (the echo with the system calls that the
+//! operation cannot do without), our server, the same without its file cache, and whichever other servers are named.
+
+mod calls;
+mod check;
+mod client;
+mod content;
+pub(super) mod echo;
+mod line;
+mod mounted;
+mod processors;
+mod report;
+mod rounds;
+mod shape;
+mod sizes;
+mod slow;
+mod subject;
+mod tree;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use curt_bench::processes::Machine;
+use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::mounted::Mounted;
+use self::processors::Processors;
+use self::report::Report;
+use self::rounds::{Cell, Effort, GROUPS};
+use self::shape::{Operation, Placement, SHAPES, Shape};
+use self::subject::{Peer, Place, Role, Subject};
+use crate::say;
+
+/// As whom root asks: servers treat root itself specially.
+const USER: u32 = 1000;
+/// Where temporary files cost no disk.
+const MEMORY: &str = "/dev/shm";
+/// Pairs of a slow and a quick call, of each kind.
+const SLOW_PAIRS: usize = 300;
+/// The magic number of tmpfs (statfs(2)).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// What `cargo xtask bench latency` takes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  cargo xtask bench latency --peer ganesha=127.0.0.1:2049/srv/data,pid=$(pidof ganesha.nfsd)"
+)]
+pub(crate) struct LatencyArguments {
+    /// Rounds, each of everything that is compared
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are made below PATH. May be repeated
+    #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
+    peer: Vec<Peer>,
+    /// Also measure system calls on a mount of our server (as root)
+    #[arg(long)]
+    mount: bool,
+    /// Where our servers keep the files; default: a temporary directory in memory
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The user to send requests as; default: 1000 if run by root, otherwise the user who runs this
+    #[arg(long, value_name = "UID")]
+    user: Option<u32>,
+    /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be repeated. CREATE and REMOVE come together
+    #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
+    only: Vec<Operation>,
+    /// Measure only this shape: the number of connections and of operations at once on each (1x1, 1x16, 1x64 or 16x16), and no sizes; may be repeated
+    #[arg(long, value_name = "CONNECTIONSxOPERATIONS", conflicts_with = "slow")]
+    shape: Vec<Shape>,
+    /// Measure only with this placement of client and servers, and no sizes
+    #[arg(long, conflicts_with = "slow")]
+    placement: Option<Placement>,
+    /// Leave out the table of sizes
+    #[arg(long, conflicts_with = "only_sizes")]
+    no_sizes: bool,
+    /// Measure the table of sizes and nothing else
+    #[arg(long, conflicts_with_all = ["only", "shape", "placement", "mount", "peer", "slow"])]
+    only_sizes: bool,
+    /// Measure instead how much a slow operation on one export delays a quick one on another (as root)
+    #[arg(long, conflicts_with_all = ["peer", "mount", "directory"])]
+    slow: bool,
+    /// Few operations in few shapes: shows that it works, not how fast anything is
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
+    if arguments.slow {
+        let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
+        return slow::run(&credential(user(arguments)), pairs, arguments.json);
+    }
+    let report = measure(arguments)?;
+    if arguments.json {
+        say(&serde_json::to_string(&report)?)?;
+    } else {
+        say(&format!("{}\n\n{}", Machine::this().line(), report.text()))?;
+    }
+    Ok(true)
+}
+
+fn effort(arguments: &LatencyArguments) -> Effort {
+    Effort {
+        rounds: usize::from(arguments.rounds),
+        sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
+        operations_min: if arguments.quick { 16 } else { 100 },
+    }
+}
+
+fn measure(arguments: &LatencyArguments) -> Result<Report> {
+    let (directory, _ours) = directory(arguments)?;
+    let state = tempfile::Builder::new().prefix("curt-latency-").tempdir()?;
+    let user = user(arguments);
+    // Whoever asks makes the files.
+    let permissions = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(&directory, permissions)
+        .with_context(|| format!("{} must be this user's", directory.display()))?;
+    let credential = credential(user);
+    let place = Place {
+        directory: &directory,
+        state: state.path(),
+        credential: &credential,
+        prefix: &format!("latency-{}", std::process::id()),
+    };
+    let mut subjects = subjects(arguments, &place)?;
+    let mounted = arguments.mount.then(|| mount(&place, &subjects)).transpose()?;
+    let processors = Processors::allowed()?;
+    let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &place);
+    // Whatever happened, what was made is taken away.
+    processors.place(Placement::Any, &[])?;
+    if let Some(mounted) = mounted {
+        mounted.end()?;
+    }
+    let ended = subjects
+        .into_iter()
+        .map(Subject::end)
+        .collect::<Result<Vec<()>>>();
+    let report = measured?;
+    ended.context("removing what was measured with")?;
+    Ok(report)
+}
+
+/// Where the files are, and the temporary directory if it is one.
+fn directory(arguments: &LatencyArguments) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
+    if let Some(directory) = &arguments.directory {
+        return Ok((std::fs::canonicalize(directory)?, None));
+    }
+    let in_memory = rustix::fs::statfs(MEMORY).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("curt-latency-");
+    let ours = if in_memory {
+        builder.tempdir_in(MEMORY)
+    } else {
+        builder.tempdir()
+    }?;
+    Ok((ours.path().to_owned(), Some(ours)))
+}
+
+fn user(arguments: &LatencyArguments) -> u32 {
+    let own = rustix::process::geteuid();
+    arguments
+        .user
+        .unwrap_or_else(|| if own.is_root() { USER } else { own.as_raw() })
+}
+
+/// Who asks.
+fn credential(user: u32) -> Credential {
+    Credential::Sys(SysCredential {
+        machine_name: MachineName::new(b"curt-bench"),
+        uid: user,
+        gid: user,
+        groups: Groups::first_of(&[]),
+    })
+}
+
+fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subject>> {
+    if arguments.only_sizes {
+        return Ok(Vec::new());
+    }
+    let curt = Subject::serving(place, Role::Curt, &[])?;
+    let mut subjects = vec![
+        Subject::bare(place, Role::Echo, &curt)?,
+        Subject::bare(place, Role::Floor, &curt)?,
+        curt,
+        Subject::serving(place, Role::Uncached, &["--filecache", "off"])?,
+    ];
+    for peer in &arguments.peer {
+        let known = |subject: &Subject| subject.name == peer.name;
+        ensure!(
+            !subjects.iter().any(known),
+            "{} is measured twice: name each peer differently",
+            peer.name
+        );
+        subjects.push(Subject::peer(place, peer)?);
+    }
+    Ok(subjects)
+}
+
+fn mount(place: &Place<'_>, subjects: &[Subject]) -> Result<Mounted> {
+    let curt = subjects.iter().find(|subject| subject.role == Role::Curt);
+    let curt = curt.context("our server is not measured")?;
+    let source = format!("127.0.0.1:{}", place.directory.display());
+    Mounted::new(&source, curt.port(), &curt.tree.name).context("the mount")
+}
+
+/// What is measured: operations that go together, in each shape and placement.
+fn cells(arguments: &LatencyArguments) -> Vec<(&'static [Operation], Shape, Placement)> {
+    let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
+    let mut cells = Vec::new();
+    if arguments.only_sizes {
+        return cells;
+    }
+    for placement in Placement::ALL {
+        for shape in shapes {
+            for operations in GROUPS {
+                let is_wanted = arguments.placement.is_none_or(|only| only == placement)
+                    && (arguments.shape.is_empty() || arguments.shape.contains(shape))
+                    && (arguments.only.is_empty()
+                        || operations
+                            .iter()
+                            .any(|operation| arguments.only.contains(operation)));
+                if is_wanted {
+                    cells.push((operations, *shape, placement));
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn all(
+    arguments: &LatencyArguments,
+    subjects: &mut [Subject],
+    mounted: Option<&Mounted>,
+    processors: &Processors,
+    place: &Place<'_>,
+) -> Result<Report> {
+    let effort = effort(arguments);
+    let is_part = !arguments.only.is_empty() || !arguments.shape.is_empty() || arguments.placement.is_some();
+    let largest = match (arguments.no_sizes || is_part, arguments.quick) {
+        (true, _) => 0,
+        (false, true) => 64 << 10,
+        (false, false) => sizes::MOST,
+    };
+    let cells = cells(arguments);
+    let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
+    let bar = progress(cells.len() + usize::from(rounds_of_sizes));
+    let mut report = Report {
+        rows: Vec::new(),
+        sizes: Vec::new(),
+    };
+    for (operations, shape, placement) in cells {
+        bar.set_message(format!("{} {shape} {placement}", operations[0]));
+        let cell = Cell {
+            operations,
+            shape,
+            placement,
+            generation: 1 + bar.position(),
+        };
+        let rows = rounds::measure(cell, &effort, subjects, mounted, processors);
+        report
+            .rows
+            .extend(rows.with_context(|| format!("{} {shape} {placement}", operations[0]))?);
+        bar.inc(1);
+    }
+    let pids: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
+    processors.place(Placement::Any, &pids)?;
+    bar.set_message("sizes");
+    let servers = |round| servers_of_sizes(place, processors, round);
+    let much = (rounds_of_sizes, largest);
+    report.sizes = sizes::measure(much, place.credential, servers, || bar.inc(1))?;
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+/// Our server with its file cache and without, for one round of the table of sizes, on the processor of this thread.
+fn servers_of_sizes(place: &Place<'_>, processors: &Processors, round: u16) -> Result<[Subject; 2]> {
+    let place = Place {
+        prefix: &format!("{}-{round}", place.prefix),
+        ..*place
+    };
+    let servers = [
+        Subject::serving(&place, Role::Curt, &[])?,
+        Subject::serving(&place, Role::Uncached, &["--filecache", "off"])?,
+    ];
+    let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
+    processors.place(Placement::OneCpu, &pids)?;
+    Ok(servers)
+}
+
+fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} of {duration}  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

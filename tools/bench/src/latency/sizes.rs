@@ -1,0 +1,236 @@
+//! The document's table: sizes from 1 KiB to 16 MiB, written, written again, read and read again, with the file cache and without.
+//!
+//! What is larger than a WRITE or READ may be is sent as several at once, as a client's kernel would. Each round has two servers of
+//! its own, started for it: where a process happens to have its memory makes some sizes a few percent faster or slower for as
+//! long as it lives, and would be taken for an effect of the cache. Within a round each size is measured in the order with,
+//! without, without, with, or the other way round, so that what changes steadily meanwhile falls on both alike. All of it is
+//! on one processor: what is compared is work, and not where the kernel puts a thread.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result};
+use curt_proto::nfs3::{DATA_MAX, FileHandle, Procedure, ReadArguments, Sattr, SetattrArguments, Stability};
+use curt_rpc::auth::Credential;
+
+use super::calls::{Calls, put_call, write};
+use super::check::Checks;
+use super::client::Lane;
+use super::content;
+use super::report::SizeRow;
+use super::subject::Subject;
+use super::tree::{make_file, remove_file};
+use crate::statistics::{median, paired};
+
+/// The smallest size, in bytes.
+const LEAST: usize = 1 << 10;
+/// The largest.
+pub(super) const MOST: usize = 16 << 20;
+/// How much of a file is written in one pass, within the bounds of [`COUNTS`].
+const FILE_BYTES: usize = 4 << 20;
+/// How many sizes a file has at least, and at most.
+const COUNTS: (usize, usize) = (2, 256);
+/// The file.
+const NAME: &str = "size";
+
+/// The passes, in their order.
+const PASSES: [&str; 4] = ["write", "rewrite", "read", "reread"];
+
+/// The sizes up to the largest that is wanted.
+pub(super) fn all(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(LEAST), |size| Some(size * 2)).take_while(move |size| *size <= most.min(MOST))
+}
+
+/// What one side was measured to take for a size, pass by pass: each round's value, in microseconds.
+type Passes = [Vec<f64>; 4];
+
+/// Measures all sizes up to `largest` in so many rounds. `servers` starts those of a round, with the file cache and without, and
+/// tells where they run; `done` is called after each round.
+pub(super) fn measure(
+    (rounds, largest): (u16, usize),
+    credential: &Credential,
+    servers: impl Fn(u16) -> Result<[Subject; 2]>,
+    done: impl Fn(),
+) -> Result<Vec<SizeRow>> {
+    let mut measured: Vec<[Passes; 2]> = all(largest).map(|_| Default::default()).collect();
+    for round in 0..rounds {
+        let mut servers = servers(round)?;
+        for (size, measured) in all(largest).zip(&mut measured) {
+            let of_round = one_round(size, round, &mut servers, credential);
+            let of_round = of_round.with_context(|| format!("{} KiB", size >> 10))?;
+            for (kept, new) in measured.iter_mut().zip(of_round) {
+                kept.iter_mut().zip(new).for_each(|(kept, new)| kept.push(new));
+            }
+        }
+        servers.into_iter().try_for_each(Subject::end)?;
+        done();
+    }
+    let rows = all(largest)
+        .zip(&measured)
+        .flat_map(|(size, [on, off])| rows(size, on, off));
+    Ok(rows.collect())
+}
+
+/// The turns of a round: 0 is the server with the file cache.
+const fn turns(round: u16) -> [usize; 4] {
+    if round.is_multiple_of(2) {
+        [0, 1, 1, 0]
+    } else {
+        [1, 0, 0, 1]
+    }
+}
+
+/// One size on both servers; of both turns of a side their geometric mean, so that the ratio of the sides is the mean of the
+/// ratios.
+fn one_round(
+    size: usize,
+    round: u16,
+    [on, off]: &mut [Subject; 2],
+    credential: &Credential,
+) -> Result<[[f64; 4]; 2]> {
+    let mut sides = [
+        Side::new(size, on, credential)?,
+        Side::new(size, off, credential)?,
+    ];
+    let mut product = [[1.0; 4]; 2];
+    for side in turns(round) {
+        let took = sides[side].round()?;
+        for (product, took) in product[side].iter_mut().zip(took) {
+            *product *= took;
+        }
+    }
+    sides.into_iter().try_for_each(Side::end)?;
+    Ok(product.map(|passes| passes.map(f64::sqrt)))
+}
+
+fn rows(size: usize, on: &Passes, off: &Passes) -> impl Iterator<Item = SizeRow> {
+    let of_pass = move |(pass, (on, off)): (&'static str, (&Vec<f64>, &Vec<f64>))| {
+        let ratio = paired(on, off);
+        SizeRow {
+            bytes: size,
+            pass,
+            on_us: median(on),
+            off_us: median(off),
+            ratio: ratio.median,
+            ratio_low: ratio.low,
+            ratio_high: ratio.high,
+        }
+    };
+    PASSES.into_iter().zip(on.iter().zip(off)).map(of_pass)
+}
+
+/// One server's file.
+struct Side<'a> {
+    subject: &'a mut Subject,
+    file: FileHandle,
+    writing: Lane,
+    reading: Lane,
+    /// How many calls make a size, and how many sizes the file has.
+    calls: usize,
+    count: usize,
+}
+
+impl<'a> Side<'a> {
+    fn new(size: usize, subject: &'a mut Subject, credential: &Credential) -> Result<Self> {
+        let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
+        let piece = size.min(DATA_MAX);
+        let pieces = count * size / piece;
+        let file = make_file(&mut subject.line, subject.tree.directory, NAME)?;
+        let mut blocks = Vec::new();
+        let (mut writes, mut reads) = (Vec::new(), Vec::new());
+        for number in 0..pieces {
+            let mut data = vec![0; piece];
+            content::fill(&mut data, number as u64, size as u64);
+            let offset = (number * piece) as u64;
+            let mut call = Vec::new();
+            let arguments = write(file, offset, Stability::Unstable, &data)?;
+            put_call(&mut call, credential, Procedure::Write, &arguments);
+            writes.push(call);
+            let mut call = Vec::new();
+            let count = u32::try_from(piece)?;
+            put_call(
+                &mut call,
+                credential,
+                Procedure::Read,
+                &ReadArguments { file, offset, count },
+            );
+            reads.push(call);
+            blocks.push(data);
+        }
+        let file_bytes = (pieces * piece) as u64;
+        let checks = Checks::data(blocks, file_bytes);
+        Ok(Self {
+            writing: Lane::new(
+                subject.stream(0)?,
+                Calls::ready(writes),
+                Checks::written(piece, pieces),
+            )?,
+            reading: Lane::new(subject.stream(0)?, Calls::ready(reads), checks)?,
+            subject,
+            file,
+            calls: size / piece,
+            count,
+        })
+    }
+
+    /// The four passes over the file, which is empty before; each one's median for a size, in microseconds.
+    fn round(&mut self) -> Result<[f64; 4]> {
+        let empty = SetattrArguments {
+            object: self.file,
+            attributes: Sattr {
+                size: Some(0),
+                ..Sattr::default()
+            },
+            guard: None,
+        };
+        self.subject.line.nfs(Procedure::Setattr, &empty)?;
+        let (calls, count) = (self.calls, self.count);
+        let mut medians = [0.0; 4];
+        for (pass, median_of_pass) in medians.iter_mut().enumerate() {
+            let lane = if pass < 2 {
+                &mut self.writing
+            } else {
+                &mut self.reading
+            };
+            let took = (0..count).map(|number| {
+                let slots: Range<usize> = number * calls..(number + 1) * calls;
+                Ok(lane.burst(slots)?.as_secs_f64() * 1e6)
+            });
+            let took = took.collect::<Result<Vec<f64>>>().context(PASSES[pass])?;
+            *median_of_pass = median(&took);
+        }
+        Ok(medians)
+    }
+
+    fn end(self) -> Result<()> {
+        remove_file(&mut self.subject.line, self.subject.tree.directory, NAME)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_side_comes_first_as_often_as_last_and_in_the_middle() {
+        let mut places = [[0; 4]; 2];
+        for round in 0..20 {
+            for (place, side) in turns(round).into_iter().enumerate() {
+                places[side][place] += 1;
+            }
+        }
+        assert_eq!(places, [[10; 4]; 2]);
+        assert_eq!(turns(0).iter().sum::<usize>(), 2);
+    }
+
+    #[test]
+    fn sizes_double_from_one_kibibyte_to_sixteen_mebibytes() {
+        let sizes: Vec<usize> = all(usize::MAX).collect();
+        assert_eq!((sizes.len(), sizes[0], sizes[14]), (15, 1024, 16 << 20));
+        assert_eq!(all(4096).count(), 3);
+        // A call's number has room for that many slots.
+        assert!(sizes.iter().all(|size| {
+            let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
+            count * (size / (*size).min(DATA_MAX)) <= 256
+        }));
+    }
+}

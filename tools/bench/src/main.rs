@@ -1,0 +1,128 @@
+//! What engineers measure of Curt, in requests, in time and in memory: `cargo xtask bench NAME` builds and runs it. It starts the program
+//! `curt` that lies beside it.
+
+mod bare;
+mod documents;
+mod fill;
+mod floor;
+mod fuse;
+mod latency;
+mod memory;
+mod names;
+mod read;
+mod spent;
+mod statistics;
+mod times;
+mod trace;
+
+use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+use clap::builder::RangedU64ValueParser;
+use clap::{Parser, Subcommand};
+use curt_bench::processes::Machine;
+use serde_json::json;
+
+use self::times::Compared;
+
+/// Measure what Curt costs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask bench",
+    after_help = "Exit status of each: 0; 1 if a result was wrong, a bound was exceeded, or nothing could be measured; 2 for wrong arguments."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// GETATTR through a mount, beside a bare FUSE loop with an echo server behind it: time
+    Fuse(fuse::FuseArguments),
+    /// Read a large file with cold caches, and write and fsync one, beside libnfs's nfs-cat and nfs-cp: throughput
+    Read(read::ReadArguments),
+    /// stat(2) of names known to exist and known to be missing: operations per second
+    Names(names::NamesArguments),
+    /// Memory of a mount's daemon that knows a million names
+    Memory(memory::MemoryArguments),
+    /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests, bytes and time
+    Fill(fill::FillArguments),
+    /// The tables of the two documents that proposed to save requests, beside ours, with a scripted clock: requests
+    Documents(documents::DocumentsArguments),
+    /// The cost of an event that nobody wants, that is kept, or that is watched, and of 100,000 per second: processor time
+    Trace(trace::TraceArguments),
+    /// Each operation beside the least it could cost, and beside other servers: time
+    Latency(Box<latency::LatencyArguments>),
+    /// Answer the calls of `latency` without serving anything
+    #[command(hide = true)]
+    LatencyEcho { port: u16 },
+    /// Answer the bare FUSE loop's calls
+    #[command(hide = true)]
+    Echo { port: u16 },
+    /// Mount the bare FUSE loop
+    #[command(hide = true)]
+    Floor { directory: PathBuf, port: u16 },
+}
+
+fn main() -> ExitCode {
+    match bench(&Arguments::parse().bench) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        // Whoever read standard output has read enough.
+        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("curt-tools-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_unread(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+fn bench(bench: &Bench) -> Result<bool> {
+    match bench {
+        Bench::Fuse(arguments) => fuse::run(arguments),
+        Bench::Read(arguments) => read::run(arguments),
+        Bench::Names(arguments) => names::run(arguments),
+        Bench::Memory(arguments) => memory::run(arguments),
+        Bench::Fill(arguments) => fill::run(arguments),
+        Bench::Documents(arguments) => documents::run(arguments),
+        Bench::Trace(arguments) => trace::run(arguments),
+        Bench::Latency(arguments) => latency::run(arguments),
+        Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
+        Bench::Echo { port } => floor::echo(*port).map(|()| true),
+        Bench::Floor { directory, port } => floor::serve(directory, *port).map(|()| true),
+    }
+}
+
+/// This program, to be started again.
+fn own_program() -> Command {
+    Command::new("/proc/self/exe")
+}
+
+/// Parses a count of at least one.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+/// Prints a line.
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// Prints comparisons, and on which machine they were made.
+fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> {
+    if as_json {
+        return say(&json!({ "machine": machine, "compared": compared }).to_string());
+    }
+    say(&machine.line())?;
+    compared.iter().try_for_each(|compared| say(&compared.line()))
+}

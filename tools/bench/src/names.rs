@@ -1,0 +1,146 @@
+//! `cargo xtask bench names`: how many operations a second on names that are known to be there, and on names that are known to be missing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use curt_bench::processes::{Curt, Machine, MountProcess, Testbed};
+use rustix::fs::{AtFlags, CWD, statat};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::say;
+
+/// What is measured: who may search is judged by mode bits, or by what the server said.
+const ROWS: [(&str, &str); 2] = [
+    ("judged by mode bits", "noaccesscheck"),
+    ("judged by the server", "accesscheck,lookupcache=all"),
+];
+
+/// Names in one directory: fewer than the missing ones that a mount remembers of each.
+const PER_DIRECTORY: usize = 1000;
+
+/// What `cargo xtask bench names` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamesArguments {
+    /// How many names of each kind
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = super::at_least_one())]
+    names: usize,
+    /// How long each kind is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One kind of names with one set of options.
+#[derive(Debug, Serialize)]
+struct Row {
+    what: String,
+    options: String,
+    per_second: f64,
+    /// Of a hundred operations: how many the daemon was asked.
+    daemon_percent: f64,
+    /// Requests to the server meanwhile.
+    requests: u64,
+}
+
+pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
+    let files = tempfile::tempdir()?;
+    for number in 0..arguments.names {
+        let path = files.path().join(name("name", number));
+        if number % PER_DIRECTORY == 0 {
+            std::fs::create_dir(path.parent().context("every name is in a directory")?)?;
+        }
+        std::fs::write(path, "")?;
+    }
+    let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds")?;
+    let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
+    let mut rows = Vec::new();
+    for (what, options) in ROWS {
+        let mounted = world.mount("3", options)?;
+        for (kind, exists) in [("stat", true), ("stat of missing", false)] {
+            let first = if exists { "name" } else { "missing" };
+            let path = |number| mounted.directory().join(name(first, number));
+            let paths: Vec<_> = (0..arguments.names).map(path).collect();
+            let (per_second, daemon_percent, requests) = measure(&mounted, &paths, exists, limit)?;
+            rows.push(Row {
+                what: format!("{kind}, {what}"),
+                options: options.to_owned(),
+                per_second,
+                daemon_percent,
+                requests,
+            });
+        }
+        mounted.end()?;
+    }
+    let machine = Machine::this();
+    if arguments.json {
+        say(&serde_json::to_string(
+            &json!({ "machine": machine, "rows": rows }),
+        )?)?;
+        return Ok(true);
+    }
+    say(&machine.line())?;
+    for Row {
+        what,
+        options,
+        per_second,
+        daemon_percent,
+        requests,
+    } in &rows
+    {
+        say(&format!(
+            "{what} ({options}): {per_second:.0} a second; the daemon was asked for {daemon_percent:.0} %, the server {requests} times"
+        ))?;
+    }
+    Ok(true)
+}
+
+/// Where a name is.
+fn name(first: &str, number: usize) -> PathBuf {
+    Path::new(&format!("directory-{}", number / PER_DIRECTORY)).join(format!("{first}-{number}"))
+}
+
+fn measure(
+    mounted: &MountProcess,
+    paths: &[PathBuf],
+    exists: bool,
+    limit: Duration,
+) -> Result<(f64, f64, u64)> {
+    // Once around, so that all are known.
+    paths.iter().try_for_each(|path| stat(path, exists))?;
+    let before = mounted.report()?;
+    let start = Instant::now();
+    let mut operations = 0_u32;
+    while start.elapsed() < limit {
+        for path in paths {
+            stat(path, exists)?;
+            operations += 1;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let after = mounted.report()?;
+    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    let daemon = sum(&after.fuse).saturating_sub(sum(&before.fuse));
+    let requests = after.counters.requests.since(&before.counters.requests).total();
+    Ok((
+        f64::from(operations) / seconds,
+        100.0 * daemon as f64 / f64::from(operations),
+        requests,
+    ))
+}
+
+fn stat(path: &Path, exists: bool) -> Result<()> {
+    let result = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+    let wanted = if exists {
+        result.is_ok()
+    } else {
+        result.is_err_and(|error| error == Errno::NOENT)
+    };
+    ensure!(wanted, "{}: {result:?}", path.display());
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! `cargo xtask bench read`: a large file through a mount, beside libnfs from the same server.
+//!
+//! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides. Beside them a
+//! FUSE file system that has the file in its own memory shows what is left for a mount at most, and reading with O_DIRECT what the
+//! kernel's page cache costs. Processor time is told as well, and whose it was: it depends less on what else the machine does.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use curt_bench::content::Content;
+use curt_bench::processes::{Curt, Machine, Testbed};
+use rustix::fs::{Mode, OFlags};
+
+use super::bare::{self, BareMount};
+use super::spent::{Share, Spent, measure};
+use super::statistics;
+use super::times::{Compared, Measured};
+
+/// Bytes of one read(2) or write(2).
+const PIECE_BYTES: usize = 1 << 20;
+/// The file that is read, and what its content follows from.
+const SOURCE: &str = "source";
+
+/// What `cargo xtask bench read` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadArguments {
+    /// The file's size in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
+    mib: u64,
+    /// Rounds, each of both sides
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = super::at_least_one())]
+    rounds: usize,
+    /// Mount options [default: none]
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
+    options: String,
+    /// Where the server keeps the files [default: a temporary directory]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
+    let own = match &arguments.directory {
+        Some(parent) => tempfile::tempdir_in(parent),
+        None => tempfile::tempdir(),
+    }?;
+    let source = own.path().join(SOURCE);
+    make(&source, arguments.mib)?;
+    // libnfs writes there as whoever runs this, whom the server may take for nobody.
+    let written = own.path().join("written");
+    fs::create_dir(&written)?;
+    fs::set_permissions(&written, PermissionsExt::from_mode(0o777))?;
+    fs::set_permissions(own.path(), PermissionsExt::from_mode(0o755))?;
+    let mut world = Testbed::serving(&Curt::beside()?, own.path(), None)?;
+    // Of the first round only the content counts: it is compared.
+    let mounted = world.mount("3", &arguments.options)?;
+    compare(&mounted.directory().join(SOURCE))?;
+    mounted.end()?;
+    let mut rounds = Rounds::default();
+    for round in 0..arguments.rounds {
+        // Memory that was used a moment ago costs less than memory that the host has to give first: nobody always comes second.
+        if round.is_multiple_of(2) {
+            rounds.through_mount(&mut world, arguments)?;
+            rounds.beside(&world, own.path(), arguments.mib)?;
+        } else {
+            rounds.beside(&world, own.path(), arguments.mib)?;
+            rounds.through_mount(&mut world, arguments)?;
+        }
+    }
+    super::print(
+        arguments.json,
+        &Machine::this(),
+        &rounds.compared(arguments.mib as f64),
+    )?;
+    Ok(true)
+}
+
+/// What each round spent, by what was done.
+#[derive(Debug, Default)]
+struct Rounds {
+    read: Vec<Spent>,
+    direct: Vec<Spent>,
+    cat: Vec<Spent>,
+    floor: Vec<Spent>,
+    write: Vec<Spent>,
+    copy: Vec<Spent>,
+}
+
+impl Rounds {
+    /// Reads and writes through a mount that is made for it.
+    fn through_mount(&mut self, world: &mut Testbed, arguments: &ReadArguments) -> Result<()> {
+        let mounted = world.mount("3", &arguments.options)?;
+        let others = [("daemon", mounted.pid()), ("server", server(world)?)];
+        let file = mounted.directory().join(SOURCE);
+        self.read
+            .push(measure("reader", &others, || read(&file, OFlags::empty()))?);
+        self.direct
+            .push(measure("reader", &others, || read(&file, OFlags::DIRECT))?);
+        let target = mounted.directory().join("written/mount");
+        self.write
+            .push(measure("writer", &others, || make(&target, arguments.mib))?);
+        fs::remove_file(&target)?;
+        mounted.end()
+    }
+
+    /// Does the same without a mount, from and to what the server has at `exported`; and without a server.
+    fn beside(&mut self, world: &Testbed, exported: &Path, mib: u64) -> Result<()> {
+        let others = [("server", server(world)?)];
+        let port = world.port().context("the server was started here")?;
+        let url = |path: &str| {
+            format!(
+                "nfs://127.0.0.1{}/{path}?version=3&nfsport={port}&mountport={port}",
+                exported.display()
+            )
+        };
+        self.cat.push(measure("nfs-cat", &others, || {
+            libnfs("nfs-cat", &[&url(SOURCE)])
+        })?);
+        let bare = tempfile::tempdir()?;
+        let floor = BareMount::new(bare.path(), mib << 20)?;
+        self.floor.push(measure("reader and daemon", &[], || {
+            read(&bare.path().join(bare::FILE), OFlags::empty())
+        })?);
+        floor.end()?;
+        let target = "written/libnfs";
+        let from = exported.join(SOURCE).display().to_string();
+        self.copy.push(measure("nfs-cp", &others, || {
+            libnfs("nfs-cp", &[&from, &url(target)])
+        })?);
+        Ok(fs::remove_file(exported.join(target))?)
+    }
+
+    fn compared(&self, mib: f64) -> Vec<Compared> {
+        let pairs = [
+            ("cold read", ("mount", &self.read), ("nfs-cat", &self.cat)),
+            (
+                "read with O_DIRECT",
+                ("mount", &self.direct),
+                ("nfs-cat", &self.cat),
+            ),
+            (
+                "the same from memory, without a server",
+                ("bare FUSE", &self.floor),
+                ("nfs-cat", &self.cat),
+            ),
+            ("write and fsync", ("mount", &self.write), ("nfs-cp", &self.copy)),
+        ];
+        let speed = |(name, spent): (&str, &Vec<Spent>)| {
+            let speeds = spent.iter().map(|spent| mib * 1.048_576 / spent.seconds);
+            Measured::new(name, speeds.collect())
+        };
+        let cost = |(name, spent): (&str, &Vec<Spent>)| {
+            let costs = spent.iter().map(|spent| spent.processor_seconds() * 1024.0 / mib);
+            Measured::new(name, costs.collect()).shared_by(shares(spent, 1024.0 / mib))
+        };
+        pairs
+            .into_iter()
+            .flat_map(|(what, ours, reference)| {
+                let of_all = format!("{what}, processor time of all who take part");
+                [
+                    Compared::new(what, "MB/s", speed(ours), speed(reference)),
+                    Compared::new(&of_all, "s/GiB", cost(ours), cost(reference)),
+                ]
+            })
+            .collect()
+    }
+}
+
+/// The medians of each one's share, times `factor`.
+fn shares(rounds: &[Spent], factor: f64) -> Vec<Share> {
+    let Some(first) = rounds.first() else {
+        return Vec::new();
+    };
+    let one = |(index, share): (usize, &Share)| {
+        let median = |part: fn(&Share) -> f64| {
+            let all: Vec<f64> = rounds
+                .iter()
+                .map(|spent| part(&spent.shares[index]) * factor)
+                .collect();
+            statistics::median(&all)
+        };
+        Share {
+            who: share.who,
+            user: median(|share| share.user),
+            system: median(|share| share.system),
+        }
+    };
+    first.shares.iter().enumerate().map(one).collect()
+}
+
+fn server(world: &Testbed) -> Result<u32> {
+    world.server_pid().context("the server was started here")
+}
+
+/// Writes the file and waits until it is on disk.
+fn make(path: &Path, mib: u64) -> Result<()> {
+    let mut file = File::create(path).with_context(|| path.display().to_string())?;
+    let mut piece = vec![0; PIECE_BYTES];
+    // The content repeats within a piece, so all pieces are alike.
+    Content::of(SOURCE.as_bytes()).fill(0, &mut piece);
+    for _ in 0..mib {
+        file.write_all(&piece)?;
+    }
+    Ok(file.sync_all()?)
+}
+
+fn read(path: &Path, flags: OFlags) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let mut piece = vec![0; PIECE_BYTES];
+    while file.read(&mut piece)? > 0 {}
+    Ok(())
+}
+
+/// Reads the file and compares every byte.
+fn compare(path: &Path) -> Result<()> {
+    let (mut file, content, mut offset) = (File::open(path)?, Content::of(SOURCE.as_bytes()), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let got = file.read(&mut piece)?;
+        if got == 0 {
+            break;
+        }
+        let wrong = content.first_wrong(offset, &piece[..got]);
+        ensure!(
+            wrong.is_none(),
+            "a wrong byte at {}",
+            offset + wrong.unwrap_or(0) as u64
+        );
+        offset += got as u64;
+    }
+    ensure!(offset == file.metadata()?.len(), "the file ended at {offset}");
+    Ok(())
+}
+
+fn libnfs(program: &str, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output = command
+        .output()
+        .with_context(|| format!("{program} (Debian: libnfs-utils)"))?;
+    ensure!(
+        output.status.success(),
+        "{program}: {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

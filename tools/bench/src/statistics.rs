@@ -1,0 +1,138 @@
+//! Medians, their intervals, and what 99 of 100 do not exceed. Nothing is assumed of how the values are distributed.
+
+/// What an interval is to hold with.
+const CONFIDENCE: f64 = 0.95;
+
+/// The median; of an even number the lower middle one. 0 of none.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+        .get(sorted.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(0.0)
+}
+
+/// A median and the interval in which that of endlessly many rounds lies with 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Interval {
+    pub(super) median: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// The median of the ratios of what was measured in the same round, with its interval.
+pub(super) fn paired(ours: &[f64], reference: &[f64]) -> Interval {
+    let ratios: Vec<f64> = ours
+        .iter()
+        .zip(reference)
+        .map(|(ours, reference)| ours / reference)
+        .collect();
+    interval(&ratios)
+}
+
+/// The median with its interval by order statistics: the number of values below the true median is binomial, with 1/2.
+pub(super) fn interval(values: &[f64]) -> Interval {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let outside = left_out(sorted.len());
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
+    Interval {
+        median: middle(&sorted),
+        low: at(outside),
+        high: at(sorted.len().saturating_sub(1 + outside)),
+    }
+}
+
+/// The mean of the two middle values, or the middle one.
+fn middle(sorted: &[f64]) -> f64 {
+    let upper = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    f64::midpoint(median(sorted), upper)
+}
+
+/// How many of `count` sorted values lie on each side beyond the interval.
+fn left_out(count: usize) -> usize {
+    let mut probability = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
+    let mut tail = 0.0;
+    for below in 0..count / 2 {
+        tail += probability;
+        if 2.0 * tail > 1.0 - CONFIDENCE {
+            return below.saturating_sub(1);
+        }
+        probability *= (count - below) as f64 / (below + 1) as f64;
+    }
+    count.saturating_sub(1) / 2
+}
+
+/// What all but a hundredth of the values do not exceed; 0 of none.
+pub(super) fn p99(values: &mut [u32]) -> u32 {
+    at_rank(values, 99, 100)
+}
+
+/// The middle of many values; 0 of none.
+pub(super) fn p50(values: &mut [u32]) -> u32 {
+    at_rank(values, 1, 2)
+}
+
+fn at_rank(values: &mut [u32], part: usize, whole: usize) -> u32 {
+    if values.is_empty() {
+        return 0;
+    }
+    let rank = (values.len() * part).div_ceil(whole).clamp(1, values.len());
+    *values.select_nth_unstable(rank - 1).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interval_of_twenty_leaves_five_out_on_each_side() {
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(
+            interval(&values),
+            Interval {
+                median: 10.5,
+                low: 6.0,
+                high: 15.0
+            }
+        );
+        // Binomial(10, 1/2): 2 * (1 + 10) / 1024 = 2 % lie outside of the second and the ninth, 11 % with one more.
+        assert_eq!(left_out(10), 1);
+    }
+
+    #[test]
+    fn interval_of_few_values_is_all_of_them() {
+        assert_eq!(
+            interval(&[3.0, 1.0, 2.0]),
+            Interval {
+                median: 2.0,
+                low: 1.0,
+                high: 3.0
+            }
+        );
+        assert_eq!(
+            interval(&[7.0]),
+            Interval {
+                median: 7.0,
+                low: 7.0,
+                high: 7.0
+            }
+        );
+        assert_eq!(interval(&[]).median.to_bits(), 0.0_f64.to_bits());
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let ratio = paired(&[2.0, 9.0, 4.0], &[1.0, 3.0, 4.0]);
+        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 1.0, 3.0));
+    }
+
+    #[test]
+    fn a_hundredth_lies_above_p99() {
+        let mut values: Vec<u32> = (1..=200).rev().collect();
+        assert_eq!((p99(&mut values), p50(&mut values)), (198, 100));
+        assert_eq!(p99(&mut []), 0);
+        assert_eq!(p99(&mut [5]), 5);
+    }
+}

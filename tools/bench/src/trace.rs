@@ -1,0 +1,238 @@
+//! `cargo xtask bench trace`: what an event costs that nobody wants, and one that somebody wants.
+//!
+//! Two parts: the time of an event by itself, round by round with the ways interleaved; and a thread that tells of a steady
+//! number of events each second while another takes them out and makes a recording of them, as a daemon does for `curt trace`.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use curt_bench::report::lay_out;
+use curt_trace::events::{self, Event, Origin, Ring, RingLevel, Watch, Writer, handle_hash};
+use curt_trace::probe;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::say;
+
+/// What is told of in every round: two numbers, a name and an error, as most events of a mount.
+const EVENT: Event = Event::NfsLookupExit;
+/// What is told of where an object's event is measured.
+const OBJECT: Event = Event::NfsGetattrExit;
+/// A handle as `curt serve` gives it out, of a file on ext4.
+const HANDLE: [u8; 28] = [0x5a; 28];
+/// Events of one round.
+const ROUND: u32 = 20_000;
+
+/// What `cargo xtask bench trace` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct TraceArguments {
+    /// Rounds of 20,000 events for each way
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Events each second while they are watched
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..=5_000_000))]
+    rate: u32,
+    /// How long they are watched
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Nanoseconds of processor time for one event.
+#[derive(Debug, Serialize)]
+struct Costs {
+    /// The same loop without an event.
+    nothing_ns: f64,
+    /// Nobody wants it.
+    off_ns: f64,
+    /// It is kept in the ring.
+    ring_ns: f64,
+    /// Somebody watches it; the buffer was empty before each round.
+    watched_ns: f64,
+    /// The same, of one about an object: nine fields, one of them made of its handle.
+    object_ns: f64,
+    /// Somebody watches, and does not read.
+    lost_ns: f64,
+}
+
+/// What a steady stream of events takes.
+#[derive(Debug, Serialize)]
+struct Steady {
+    events_per_second: f64,
+    /// Of one processor, in percent: the thread that tells.
+    telling_percent: f64,
+    /// The thread that takes them out and sends them.
+    sending_percent: f64,
+    lost: u64,
+}
+
+/// Measures, and prints.
+pub(super) fn run(arguments: &TraceArguments) -> Result<bool> {
+    let directory = tempfile::tempdir().context("a directory for the ring")?;
+    let origin = Origin {
+        pid: std::process::id(),
+        ..Origin::default()
+    };
+    let _ring = Ring::create(directory.path(), origin.clone()).context("the ring")?;
+    events::keep_in_ring(&[]);
+    let costs = costs(arguments.rounds)?;
+    let steady = steady(arguments, &origin)?;
+    if arguments.json {
+        let all = serde_json::json!({"costs": costs, "steady": steady, "ring_default": RingLevel::default().name()});
+        say(&format!("{all}"))?;
+        return Ok(true);
+    }
+    let row = |what: &str, cost: f64| {
+        vec![
+            what.to_owned(),
+            format!("{cost:.1}"),
+            format!("{:.2}", cost / 100.0),
+        ]
+    };
+    let percent = format!("% of a processor at {} /s", 100_000);
+    say(&lay_out(&[
+        ["an event", "ns", percent.as_str()].map(str::to_owned).to_vec(),
+        row("the loop alone", costs.nothing_ns),
+        row("nobody wants", costs.off_ns),
+        row("kept in the ring", costs.ring_ns),
+        row("watched", costs.watched_ns),
+        row("watched, about an object", costs.object_ns),
+        row("watched by one who does not read", costs.lost_ns),
+    ]))?;
+    say(&format!(
+        "{:.0} events each second, watched: telling takes {:.2} % of a processor, sending {:.2} %; {} lost",
+        steady.events_per_second, steady.telling_percent, steady.sending_percent, steady.lost
+    ))?;
+    Ok(true)
+}
+
+/// The median round of each way, in nanoseconds of this thread's processor time for one event.
+fn costs(rounds: u32) -> Result<Costs> {
+    let mut times = [const { Vec::new() }; 6];
+    let mut records = Vec::new();
+    for _ in 0..rounds {
+        times[0].push(round(|number| {
+            black_box(number);
+        }));
+        times[1].push(round(tell));
+        events::keep_in_ring(&[EVENT]);
+        times[2].push(round(tell));
+        events::keep_in_ring(&[]);
+        let watch = Watch::begin(&[OBJECT])?;
+        times[5].push(round(tell_object));
+        drop(watch);
+        let watch = Watch::begin(&[EVENT])?;
+        times[3].push(round(tell));
+        // Two rounds more and there is no room.
+        while watch.lost() == 0 {
+            round(tell);
+        }
+        times[4].push(round(tell));
+        watch.drain(&mut records);
+        records.clear();
+    }
+    let [nothing_ns, off_ns, ring_ns, watched_ns, lost_ns, object_ns] = times.map(median);
+    Ok(Costs {
+        nothing_ns,
+        off_ns,
+        ring_ns,
+        watched_ns,
+        object_ns,
+        lost_ns,
+    })
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn tell(number: u32) {
+    let number = black_box(number);
+    probe!(NfsLookupExit {
+        dir: number,
+        name: "a-name-of-18-bytes",
+        fileid: number,
+        error: 0
+    });
+}
+
+fn tell_object(number: u32) {
+    let number = black_box(number);
+    probe!(let fhandle = handle_hash(black_box(&HANDLE)); NfsGetattrExit {
+        fileid: number,
+        size: number,
+        error: 0,
+        dev: 1_u64,
+        fhandle,
+        object_type: 8_u8,
+        version: number,
+        cache_validity: 0_u32,
+        nfsi_flags: 0_u32
+    });
+}
+
+fn round(mut each: impl FnMut(u32)) -> f64 {
+    let before = spent(ClockId::ThreadCPUTime);
+    (0..ROUND).for_each(&mut each);
+    (spent(ClockId::ThreadCPUTime) - before).as_secs_f64() * 1e9 / f64::from(ROUND)
+}
+
+/// Processor time of this thread.
+fn spent(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
+
+fn steady(arguments: &TraceArguments, origin: &Origin) -> Result<Steady> {
+    let watch = Watch::begin(&[EVENT])?;
+    let mut writer = Writer::new(origin.clone())?;
+    let ended = AtomicBool::new(false);
+    let (told, telling, elapsed, sending) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&watch, &mut writer, &ended));
+        let (told, telling, elapsed) = tell_steadily(arguments);
+        // Relaxed: it orders nothing.
+        ended.store(true, Ordering::Relaxed);
+        (told, telling, elapsed, sender.join())
+    });
+    let sending = sending.map_err(|_| anyhow::anyhow!("the sender failed"))?;
+    let percent = |time: Duration| time.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
+    Ok(Steady {
+        events_per_second: f64::from(told) / elapsed.as_secs_f64(),
+        telling_percent: percent(telling),
+        sending_percent: percent(sending),
+        lost: watch.lost(),
+    })
+}
+
+/// Tells of so many events each millisecond; how many, with which processor time (that of the loop alone taken off), in what time.
+fn tell_steadily(arguments: &TraceArguments) -> (u32, Duration, Duration) {
+    let each = arguments.rate / 1000;
+    let (began, mut told, mut telling) = (Instant::now(), 0, Duration::ZERO);
+    for turn in 0..arguments.seconds * 1000 {
+        let before = spent(ClockId::ThreadCPUTime);
+        (0..each).for_each(tell);
+        telling += spent(ClockId::ThreadCPUTime).saturating_sub(before);
+        told += each;
+        let next = began + Duration::from_millis(u64::from(turn) + 1);
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    (told, telling, began.elapsed())
+}
+
+/// What a daemon does for whoever watches, but for the socket; returns its processor time.
+fn send(watch: &Watch, writer: &mut Writer, ended: &AtomicBool) -> Duration {
+    let before = spent(ClockId::ThreadCPUTime);
+    let mut records = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(10));
+        records.clear();
+        watch.drain(&mut records);
+        writer.records(&records, |_| None);
+        black_box(writer.take());
+    }
+    spent(ClockId::ThreadCPUTime).saturating_sub(before)
+}

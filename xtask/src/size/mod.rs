@@ -1,0 +1,335 @@
+//! `cargo xtask size`: how much code there is outside tests, by package, and what a change adds to it or takes away.
+
+mod code;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use code::Code;
+
+/// Folders of what helps to develop and is not installed.
+const TOOLS: [&str; 3] = ["fuzz", "tools", "xtask"];
+/// Folders of tests and examples, in the repository or in a package.
+const TESTS: [&str; 3] = ["benches", "examples", "tests"];
+/// Sources that are named after the folder they are in, as far as their modules go.
+const FOLDERS_OWN: [&str; 3] = ["lib", "main", "mod"];
+
+/// Lines of code by the folder of a package.
+type Sizes = BTreeMap<PathBuf, usize>;
+
+/// Prints the size of each package below `root`, beside that at the revision `base` if there is one.
+///
+/// # Errors
+/// git cannot be asked, or knows no such revision.
+pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> {
+    let now = sizes(&sources_now(root)?);
+    let before = base.map(|base| sources_at(root, base).map(|sources| sizes(&sources)));
+    let report = Report {
+        now,
+        before: before.transpose()?,
+    };
+    if as_json {
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    Ok(())
+}
+
+/// What there is to say.
+struct Report {
+    now: Sizes,
+    before: Option<Sizes>,
+}
+
+impl Report {
+    /// Each package with its lines now and before.
+    fn rows(&self) -> BTreeMap<&Path, (usize, usize)> {
+        let mut rows: BTreeMap<&Path, (usize, usize)> = BTreeMap::new();
+        for (package, lines) in &self.now {
+            rows.entry(package).or_default().0 = *lines;
+        }
+        for (package, lines) in self.before.iter().flatten() {
+            rows.entry(package).or_default().1 = *lines;
+        }
+        rows
+    }
+
+    /// Lines now and before of the packages that are installed, and of all.
+    fn sums(&self) -> [(&'static str, (usize, usize)); 2] {
+        let sum = |is_wanted: fn(&Path) -> bool| {
+            let rows = self.rows();
+            let wanted = rows.iter().filter(|(package, _)| is_wanted(package));
+            wanted.fold((0, 0), |sum, (_, lines)| (sum.0 + lines.0, sum.1 + lines.1))
+        };
+        [
+            ("product", sum(|package| !is_tool(package))),
+            ("total", sum(|_| true)),
+        ]
+    }
+
+    fn table(&self) -> String {
+        let difference = |now: usize, before: usize| now.cast_signed() - before.cast_signed();
+        let line = |name: &str, lines: (usize, usize)| match self.before {
+            None => format!("{name:<20} {:>8}\n", lines.0),
+            Some(_) => {
+                let changed = difference(lines.0, lines.1);
+                format!("{name:<20} {:>8} {:>8} {changed:>+8}\n", lines.1, lines.0)
+            }
+        };
+        let mut table = match self.before {
+            None => format!("{:<20} {:>8}\n", "package", "lines"),
+            Some(_) => format!("{:<20} {:>8} {:>8} {:>8}\n", "package", "before", "now", "change"),
+        };
+        for (package, lines) in self.rows() {
+            table += &line(&package.display().to_string(), lines);
+        }
+        table.push('\n');
+        for (name, lines) in self.sums() {
+            table += &line(name, lines);
+        }
+        table
+    }
+
+    fn json(&self) -> Value {
+        let lines = |(now, before): (usize, usize)| match self.before {
+            None => json!({ "lines": now }),
+            Some(_) => json!({ "lines": now, "before": before }),
+        };
+        let rows = self.rows().into_iter();
+        let packages = rows.map(|(package, rows)| (package.display().to_string(), lines(rows)));
+        let mut report = json!({ "packages": packages.collect::<serde_json::Map<_, _>>() });
+        for (name, sum) in self.sums() {
+            report[name] = lines(sum);
+        }
+        report
+    }
+}
+
+fn is_tool(package: &Path) -> bool {
+    TOOLS.iter().any(|tool| package.starts_with(tool))
+}
+
+/// The size of each package that has code outside tests.
+fn sizes(sources: &BTreeMap<PathBuf, String>) -> Sizes {
+    let code: BTreeMap<&Path, Code> = sources
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|is| is == "rs") && !is_test(path))
+        .map(|(path, text)| (path.as_path(), Code::of(text)))
+        .collect();
+    let test_modules: Vec<PathBuf> = code
+        .iter()
+        .flat_map(|(path, code)| code.test_modules.iter().map(|name| modules_of(path).join(name)))
+        .collect();
+    let mut sizes = Sizes::new();
+    for (path, code) in &code {
+        let is_of_tests = |module: &PathBuf| path.starts_with(module) || *path == module.with_extension("rs");
+        if !test_modules.iter().any(is_of_tests) {
+            *sizes.entry(package(sources, path)).or_default() += code.lines;
+        }
+    }
+    sizes
+}
+
+/// Whether a source is in a folder of tests.
+fn is_test(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    TESTS.iter().any(|tests| folder.iter().any(|part| part == *tests))
+}
+
+/// The folder of a source's modules.
+fn modules_of(source: &Path) -> PathBuf {
+    let is_folders_own = FOLDERS_OWN
+        .iter()
+        .any(|name| source.file_stem() == Some(name.as_ref()));
+    if is_folders_own {
+        source.parent().unwrap_or(source).to_owned()
+    } else {
+        source.with_extension("")
+    }
+}
+
+/// The folder of a source's package: the nearest one with a manifest.
+fn package(sources: &BTreeMap<PathBuf, String>, source: &Path) -> PathBuf {
+    let mut folders = source.ancestors().skip(1);
+    let nearest = folders.find(|folder| sources.contains_key(&folder.join("Cargo.toml")));
+    nearest.unwrap_or_else(|| Path::new("")).to_owned()
+}
+
+/// The sources and manifests that git knows or would know.
+fn sources_now(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let listed = git(
+        root,
+        &["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+    )?;
+    let texts = names(&listed).filter_map(|name| {
+        // What was removed may still be in the index.
+        let text = std::fs::read_to_string(root.join(&name)).ok()?;
+        Some((name, text))
+    });
+    Ok(texts.collect())
+}
+
+/// Those of a revision.
+fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> {
+    let listed = git(
+        root,
+        &["ls-tree", "-r", "-z", "--name-only", "--full-tree", revision],
+    )?;
+    let mut command = Command::new("git");
+    command
+        .args(["cat-file", "--batch"])
+        .current_dir(root)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().context("git cannot be started")?;
+    let mut questions = child.stdin.take().context("git hears nothing")?;
+    let mut answers = BufReader::new(child.stdout.take().context("git says nothing")?);
+    let mut texts = BTreeMap::new();
+    for name in names(&listed) {
+        writeln!(questions, "{revision}:{}", name.display())?;
+        let mut head = String::new();
+        answers.read_line(&mut head)?;
+        let size = head
+            .split_whitespace()
+            .next_back()
+            .and_then(|size| size.parse().ok());
+        let size: u64 = size.with_context(|| format!("git cat-file: {}", head.trim_end()))?;
+        let mut text = Vec::new();
+        // A line feed ends it.
+        answers.by_ref().take(size + 1).read_to_end(&mut text)?;
+        text.pop();
+        texts.insert(name, String::from_utf8_lossy(&text).into_owned());
+    }
+    drop(questions);
+    ensure!(child.wait()?.success(), "git cat-file failed");
+    Ok(texts)
+}
+
+/// The sources and manifests in a list of git's.
+fn names(listed: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let names = listed.split(|byte| *byte == 0);
+    names
+        .map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
+        .filter(|name| name.ends_with("Cargo.toml") || name.extension().is_some_and(|is| is == "rs"))
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
+    let mut command = Command::new("git");
+    let output = command.args(arguments).current_dir(root).output();
+    let output = output.context("git cannot be started")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "git {}: {}",
+        arguments[0],
+        said.trim_end()
+    );
+    Ok(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(files: &[(&str, &str)]) -> BTreeMap<PathBuf, String> {
+        let files = files.iter();
+        files
+            .map(|(path, text)| (path.into(), (*text).to_owned()))
+            .collect()
+    }
+
+    fn report(base: Option<&[(&str, &str)]>) -> Report {
+        let now = sources(&[
+            ("Cargo.toml", ""),
+            ("crates/a/Cargo.toml", ""),
+            ("crates/a/src/lib.rs", "mod b;\n#[cfg(test)]\nmod tests;\n"),
+            ("crates/a/src/tests.rs", "fn t() {}\nmod inner;\n"),
+            ("crates/a/src/tests/inner.rs", "fn t() {}\n"),
+            (
+                "crates/a/src/b.rs",
+                "// A comment.\nfn f() {}\n#[cfg(test)]\nmod world;\n",
+            ),
+            ("crates/a/src/b/world.rs", "fn t() {}\n"),
+            ("crates/a/src/world.rs", "fn f() {}\n"),
+            ("crates/a/tests/x.rs", "fn t() {}\n"),
+            ("tests/Cargo.toml", ""),
+            ("tests/src/lib.rs", "fn t() {}\n"),
+            ("xtask/Cargo.toml", ""),
+            ("xtask/src/main.rs", "fn f() {\n}\n"),
+            ("xtask/README.md", "text\n"),
+        ]);
+        Report {
+            now: sizes(&now),
+            before: base.map(|base| sizes(&sources(base))),
+        }
+    }
+
+    #[test]
+    fn each_package_is_counted_without_its_tests() {
+        let report = report(None);
+        let rows: Vec<_> = report.rows().into_iter().collect();
+        assert_eq!(
+            rows,
+            [(Path::new("crates/a"), (3, 0)), (Path::new("xtask"), (2, 0))]
+        );
+        assert_eq!(report.sums(), [("product", (3, 0)), ("total", (5, 0))]);
+        assert_eq!(report.json()["packages"]["crates/a"], json!({ "lines": 3 }));
+    }
+
+    #[test]
+    fn a_base_shows_what_came_and_went() {
+        let base = [
+            ("crates/a/Cargo.toml", ""),
+            ("crates/a/src/lib.rs", "fn f() {}\n"),
+            ("crates/old/Cargo.toml", ""),
+            ("crates/old/src/lib.rs", "fn f() {\n}\nfn g() {\n}\n"),
+        ];
+        let report = report(Some(&base));
+        let table = report.table();
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[1], ["crates/a", "1", "3", "+2"]);
+        assert_eq!(rows[2], ["crates/old", "4", "0", "-4"]);
+        assert_eq!(rows[5], ["product", "5", "3", "-2"]);
+        assert_eq!(rows[6], ["total", "5", "5", "+0"]);
+        assert_eq!(report.json()["total"], json!({ "lines": 5, "before": 5 }));
+    }
+
+    #[test]
+    fn a_revision_is_counted_as_it_was() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().expect("it is below the top")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        };
+        let run = |arguments: &[&str]| {
+            let who = ["-c", "user.name=a", "-c", "user.email=a@example.org"];
+            git(root, &[&who, arguments].concat()).expect("git");
+        };
+        write("a/Cargo.toml", "[package]\n");
+        write("a/src/lib.rs", "fn f() {}\n\nfn g() {}\n");
+        write("a/empty.rs", "");
+        run(&["init", "--quiet"]);
+        run(&["add", "."]);
+        run(&["commit", "--quiet", "-m", "x"]);
+        write("a/src/lib.rs", "fn f() {}\n");
+        write("a/src/new.rs", "fn h() {}\nfn i() {}\n");
+        let package = PathBuf::from("a");
+        assert_eq!(
+            sizes(&sources_at(root, "HEAD").expect("HEAD")).get(&package),
+            Some(&2)
+        );
+        assert_eq!(sizes(&sources_now(root).expect("now")).get(&package), Some(&3));
+        assert!(sources_at(root, "nowhere").is_err());
+    }
+}
