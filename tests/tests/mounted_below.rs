@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use curt_tests::curt::{Mount, Serve};
 use curt_tests::network::Network;
+use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -59,4 +60,176 @@ fn what_is_mounted_below_a_mount_stays() -> Result<()> {
 #[test]
 fn what_is_mounted_below_a_mount_stays_where_names_need_no_access_check() -> Result<()> {
     what_is_mounted_below_stays("noaccesscheck")
+}
+
+/// In `$m` a mount: what others may not reach, and what in it is in use: a mount point, an overlay, a program and a process's directory.
+const CLOSED: &str = r#"
+    mkdir -p $m/closed/{tmpfs/deep,elsewhere,lower,directory/below,cwd}; chmod 755 $m
+    echo conf >$m/closed/lower/conf; echo data >$m/closed/file; ln -s file $m/closed/link; mkfifo $m/closed/fifo
+    python3 -c "import socket as s; x = s.socket(s.AF_UNIX); x.bind('$m/closed/socket')"
+    cp $(command -v sleep) $m/closed/program; mkdir -m 777 $m/open
+    mount -t tmpfs none $m/closed/tmpfs/deep; echo inside >$m/closed/tmpfs/deep/inside
+    mount -t tmpfs none $w; mkdir $w/upper $w/work $w/merged
+    mount -t overlay -o lowerdir=$m/closed/lower,upperdir=$w/upper,workdir=$w/work none $w/merged
+    (cd $m/closed/cwd; exec $m/closed/program 600 >/dev/null 2>&1 & echo $! >$w/running)
+    # The kernel is to know all names.
+    until [[ $(readlink /proc/$(<$w/running)/exe) == $m/closed/program ]]; do sleep 0.1; done
+    (unshare -m --propagation private sh -ec "mount -t tmpfs none $m/closed/elsewhere; touch $m/closed/elsewhere/inside
+        echo \$\$ >$w/other; exec sleep 600" >/dev/null 2>&1 &)
+    until [[ -s $w/other ]]; do sleep 0.1; done
+    stat $m/closed/* $m/closed/directory/below >/dev/null; chmod 700 $m/closed
+"#;
+
+/// Whether all that is still there.
+const STAYS: &str = r#"
+    [[ $(<$m/closed/tmpfs/deep/inside) == inside && $(<$w/merged/conf) == conf && $(ls $w/merged) == conf ]]
+    [[ $(readlink /proc/$(<$w/running)/exe) == $m/closed/program && $(readlink /proc/$(<$w/running)/cwd) == $m/closed/cwd ]]
+    nsenter --mount=/proc/$(<$w/other)/ns/mnt -- test -e $m/closed/elsewhere/inside
+"#;
+
+const END: &str = r"
+    kill $(<$w/running) $(<$w/other); umount $w/merged $w $m/closed/tmpfs/deep; rm -r $m/closed $m/open
+";
+
+/// User 2000's attempts at each of the paths below the directory that it is given, and what becomes of them.
+const STRANGER: &str = r#"
+import ctypes, errno, os, socket, subprocess, sys
+os.chdir(sys.argv[1])
+os.setgroups([]); os.setgid(2000); os.setuid(2000)
+libc = ctypes.CDLL(None, use_errno=True)
+def checked(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "")
+def statx(path, flags, mask):
+    checked(libc.statx(-100, path.encode(), flags, mask, ctypes.create_string_buffer(256)))
+def handle(path):
+    buffer = ctypes.create_string_buffer(b"\x80\0\0\0", 136)
+    checked(libc.name_to_handle_at(-100, path.encode(), buffer, ctypes.byref(ctypes.c_int()), 0))
+attempts = {
+    "stat": os.stat, "lstat": os.lstat, "readlink": os.readlink, "enter": os.chdir, "list": os.listdir,
+    "stat what is cached": lambda path: statx(path, 0x4000, 0x7ff), "stat nothing": lambda path: statx(path, 0, 0),
+    "open": lambda path: os.open(path, os.O_RDONLY | os.O_NONBLOCK), "write": lambda path: os.open(path, os.O_WRONLY | os.O_NONBLOCK),
+    "refer": lambda path: os.open(path, os.O_PATH), "create": lambda path: os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR),
+    "run": lambda path: os.execv(path, [path]), "connect": lambda path: socket.socket(socket.AF_UNIX).connect(path),
+    "ask": lambda path: checked(libc.access(path.encode(), 0)), "ask to read": lambda path: checked(libc.access(path.encode(), 4)),
+    "unlink": os.unlink, "rmdir": os.rmdir, "mkdir": os.mkdir, "mkdir in it": lambda path: os.mkdir(path + "/new"),
+    "rename": lambda path: os.rename(path, "open/new"), "link": lambda path: os.link(path, "open/new"),
+    "replace": lambda path: (open("open/mine", "w").close(), os.rename("open/mine", path)),
+    "chmod": lambda path: os.chmod(path, 0o777), "truncate": lambda path: os.truncate(path, 0), "touch": os.utime,
+    "watch": lambda path: checked(libc.inotify_add_watch(libc.inotify_init1(0), path.encode(), 2)), "name": handle,
+    "go up": lambda path: os.stat(path + "/.."), "look in": lambda path: os.stat(path + "/inside"),
+}
+for path in sys.argv[2:]:
+    for what, attempt in attempts.items():
+        try:
+            attempt(path)
+            print(path, what, "ok")
+        except OSError as error:
+            print(path, what, errno.errorcode[error.errno])
+"#;
+
+/// Their names and those of what is not in use, though the kernel has cached all but the last.
+const IN_USE: [&str; 5] = ["tmpfs", "tmpfs/deep", "elsewhere", "program", "cwd"];
+const IDLE: [&str; 6] = ["directory", "file", "link", "fifo", "socket", "missing"];
+
+#[test]
+fn whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let room = network.make_directory("room")?;
+    let server = Serve::start(&network, &export, &[])?;
+    for options in [
+        "accesscheck",
+        "noaccesscheck",
+        "noaccesscheck,actimeo=600,lookupcache=none",
+    ] {
+        let mount = Mount::start(
+            &network,
+            "mount",
+            &server.source(),
+            &format!("{},{options}", server.ports()),
+        )?;
+        let places = format!("m={} w={}\n", mount.directory().display(), room.display());
+        network.shell(&(places.clone() + CLOSED), LIMIT)?;
+        let program = network.directory().join("stranger.py");
+        std::fs::write(&program, STRANGER)?;
+        let paths: Vec<String> = IN_USE
+            .iter()
+            .chain(&IDLE)
+            .map(|name| format!("closed/{name}"))
+            .collect();
+        let run = format!("python3 {} $m {}\n", program.display(), paths.join(" "));
+        let said = network.shell(&(places.clone() + &run), LIMIT)?;
+        for line in said.lines() {
+            let is_in_use = IN_USE
+                .iter()
+                .any(|name| line.starts_with(&format!("closed/{name} ")));
+            let expected = if is_in_use { " ENOMEM" } else { " EACCES" };
+            ensure!(line.ends_with(expected), "{options}: {line}");
+        }
+        ensure!(said.lines().count() == 29 * paths.len(), "{said}");
+        network.shell(&(places + STAYS + END), LIMIT)?;
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let room = network.make_directory("room")?;
+    let mut server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},noac,softerr,timeo=2,retrans=1", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let places = format!("m={} w={}\n", mount.directory().display(), room.display());
+    network.shell(&(places.clone() + CLOSED), LIMIT)?;
+    server.process().signal(Signal::STOP)?;
+    let refused = network.shell(
+        &(places.clone()
+            + "export LC_ALL=C
+               for path in open closed closed/program closed/tmpfs/deep; do stat $m/$path 2>&1 || true; done"),
+        LIMIT,
+    );
+    server.process().signal(Signal::CONT)?;
+    let refused = refused?;
+    let [open, used @ ..] = &refused.lines().collect::<Vec<_>>()[..] else {
+        anyhow::bail!("{refused}");
+    };
+    ensure!(open.ends_with("Connection timed out"), "{refused}");
+    ensure!(
+        used.iter().all(|line| line.ends_with("Cannot allocate memory")),
+        "{refused}"
+    );
+    network.shell(&(places + STAYS + END), LIMIT)?;
+    mount.unmount()
+}
+
+#[test]
+fn whoever_the_mount_is_not_for_takes_nothing_from_whoever_it_is_for() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},allow_root", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let script = format!(
+        "m={}; mkdir $m/directory $m/idle; mount -t tmpfs none $m/directory; touch $m/directory/inside
+         export LC_ALL=C
+         for name in directory/inside idle; do
+             setpriv --reuid=2000 --regid=2000 --clear-groups stat $m/$name 2>&1 || true
+         done
+         [[ -e $m/directory/inside ]]; umount $m/directory",
+        mount.directory().display()
+    );
+    let said = network.shell(&script, LIMIT)?;
+    let expected = ["Cannot allocate memory", "Permission denied"];
+    ensure!(
+        said.lines().count() == 2
+            && said
+                .lines()
+                .zip(expected)
+                .all(|(line, error)| line.ends_with(error)),
+        "{said}"
+    );
+    mount.unmount()
 }

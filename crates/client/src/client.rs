@@ -219,6 +219,19 @@ impl Client {
         }
     }
 
+    /// Whether a kernel may have cached an object for `name` in `directory`: it was told of names there, and none of what is known
+    /// of this one speaks against it.
+    #[must_use]
+    pub fn may_be_cached(&self, directory: InodeId, name: &[u8]) -> bool {
+        let Some(directory) = self.held.find(directory).filter(|held| held.told_names()) else {
+            return false;
+        };
+        match self.names.find(directory.id(), name) {
+            Some(kept) => kept.child.is_some_and(|child| child.is_held()),
+            None => true,
+        }
+    }
+
     /// The options in force.
     #[must_use]
     pub fn options(&self) -> CacheOptions {

@@ -35,6 +35,8 @@ impl HeldInodes {
         let hash = self.hasher.hash_one(inode.id());
         let mut inodes = self.inodes.lock();
         if inode.add_lookup() == 1 {
+            // Whoever asks for names in it holds it.
+            inode.begins_to_be_held();
             inodes.insert_unique(hash, Arc::clone(inode), |other| self.hasher.hash_one(other.id()));
         }
     }

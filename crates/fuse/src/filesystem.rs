@@ -105,6 +105,12 @@ pub trait Filesystem: Send + Sync + 'static {
         name: &[u8],
     ) -> Result<Entry, Errno>;
 
+    /// What LOOKUP of `name` is answered with instead of `refusal`. A kernel that has cached the name drops it at any error but
+    /// ENOMEM and EINTR, and unmounts what is mounted there and below (Linux, `fuse_dentry_revalidate`).
+    fn refused_lookup(&self, _parent: NodeId, _name: &[u8], refusal: Errno) -> Errno {
+        refusal
+    }
+
     /// Gives back look-ups; at 0 the kernel has forgotten the object.
     fn forget(&self, node: NodeId, lookups: u64);
 

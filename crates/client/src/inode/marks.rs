@@ -18,6 +18,9 @@ const BITS_DISPUTED: u8 = 8;
 /// It was looked up, and nothing was done with it since.
 const LOOKED_UP: u8 = 16;
 
+/// Somebody who has held it since was told what names in it lead to.
+const TOLD_NAMES: u8 = 32;
+
 /// What the use of an object is the first of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
@@ -93,6 +96,23 @@ impl Inode {
 
     pub(super) fn dispute_bits(&self) {
         self.marks.fetch_or(BITS_DISPUTED, Relaxed);
+    }
+
+    /// What a name in it leads to is told.
+    pub(crate) fn tells_a_name(&self) {
+        if self.marks.load(Relaxed) & TOLD_NAMES == 0 {
+            self.marks.fetch_or(TOLD_NAMES, Relaxed);
+        }
+    }
+
+    /// Whether that was told of any since it has been held.
+    pub(crate) fn told_names(&self) -> bool {
+        self.marks.load(Relaxed) & TOLD_NAMES != 0
+    }
+
+    /// Nobody held a look-up of it until now.
+    pub(crate) fn begins_to_be_held(&self) {
+        self.marks.fetch_and(!TOLD_NAMES, Relaxed);
     }
 
     /// The directory that told of it last together with others.

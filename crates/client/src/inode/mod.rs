@@ -92,6 +92,11 @@ impl Inode {
         self.id
     }
 
+    /// Whether somebody holds a look-up of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lookups.load(Relaxed) > 0
+    }
+
     /// One more look-up is held; how many are now.
     pub(crate) fn add_lookup(&self) -> u32 {
         let lookups = self.lookups.load(Relaxed).saturating_add(1);

@@ -118,6 +118,7 @@ impl Client {
         } else {
             attributes_valid
         };
+        directory.tells_a_name();
         self.hold(inode);
         Ok(Found {
             id: inode.id(),

@@ -320,3 +320,26 @@ fn a_name_of_our_own_making_is_none_that_came_with_others() {
     assert!(mounted.lookup(&me, made.id, "f").is_ok());
     assert_eq!(mounted.counter(ClientCounter::DirFillUsed), 0);
 }
+
+#[test]
+fn a_kernel_may_have_cached_only_what_it_was_told_and_has_not_forgotten() {
+    let world = World::new();
+    let (mounted, directory) = old_directory(&world, one_by_one());
+    let (client, me) = (&mounted.client, root());
+    let may_be_cached = |name: &str| client.may_be_cached(directory, name.as_bytes());
+    assert!(!may_be_cached("there"), "no name of the directory was told");
+    let found = mounted.lookup(&me, directory, "there").unwrap();
+    assert!(mounted.lookup(&me, directory, "missing").is_err());
+    assert!(may_be_cached("there") && !may_be_cached("missing"));
+    assert!(
+        may_be_cached("other"),
+        "nothing is known of it that speaks against it"
+    );
+    client.forget(found.id, 1);
+    assert!(!may_be_cached("there"));
+    client.forget(directory, 1);
+    assert!(!may_be_cached("other"));
+    let again = mounted.lookup(&me, client.root(), "d").unwrap();
+    assert_eq!(again.id, directory);
+    assert!(!may_be_cached("other"), "whoever holds it now was told nothing");
+}

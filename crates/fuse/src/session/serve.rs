@@ -66,7 +66,12 @@ impl<I: Interruption> Exchange<'_, I> {
         F: Filesystem<Interruption = I>,
     {
         if self.is_somebody_else() {
-            return self.error(Errno::ACCESS);
+            return self.error(match operation {
+                Operation::Lookup { name } => {
+                    filesystem.refused_lookup(self.header.node, name, Errno::ACCESS)
+                }
+                _ => Errno::ACCESS,
+            });
         }
         let patience = Patience {
             flights: self.flights,
@@ -88,9 +93,10 @@ impl<I: Interruption> Exchange<'_, I> {
         };
         match operation {
             Operation::Lookup { name } => {
-                self.send(filesystem.lookup(context, node, name), |reply, entry| {
-                    reply.entry(&entry)
-                });
+                let answer = filesystem
+                    .lookup(context, node, name)
+                    .map_err(|refusal| filesystem.refused_lookup(node, name, refusal));
+                self.send(answer, |reply, entry| reply.entry(&entry));
             }
             Operation::Forget { lookups } => filesystem.forget(node, lookups),
             Operation::BatchForget(forgets) => {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::offsets::Offsets;
 use super::operations::Operation;
-use super::{Bridge, Cancel, Directory, convert, inode};
+use super::{Bridge, Cancel, Directory, convert, in_use, inode};
 
 /// S_IFREG: what mknod(2) makes by CREATE.
 const REGULAR: u32 = 0o100_000;
@@ -34,6 +34,13 @@ impl Filesystem for Bridge {
         self.operations.count(Operation::Lookup);
         let entry = self.client.lookup(&self.caller(context), inode(parent), name)?;
         Ok(convert::entry(&entry))
+    }
+
+    fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {
+        let must_stay = !in_use::may_drop(refusal)
+            && self.client.may_be_cached(inode(parent), name)
+            && self.in_use.get().is_some_and(|names| names.may_contain(name));
+        if must_stay { Errno::NOMEM } else { refusal }
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {

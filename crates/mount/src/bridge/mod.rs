@@ -9,6 +9,7 @@ mod changes;
 mod convert;
 mod filesystem;
 mod handles;
+mod in_use;
 mod interruption;
 mod offsets;
 mod operations;
@@ -27,6 +28,7 @@ pub use interruption::Cancel;
 pub use rechecks::Rechecks;
 
 use handles::Handles;
+use in_use::NamesInUse;
 use offsets::Offsets;
 use operations::Operations;
 
@@ -39,6 +41,7 @@ pub struct Bridge {
     directories: Handles<Directory>,
     changes: Arc<Changes>,
     notifier: OnceLock<Notifier>,
+    in_use: OnceLock<NamesInUse>,
     operations: Operations,
 }
 
@@ -61,6 +64,7 @@ impl Bridge {
             directories: Handles::default(),
             changes,
             notifier: OnceLock::new(),
+            in_use: OnceLock::new(),
             operations: Operations::default(),
         }
     }
@@ -69,6 +73,12 @@ impl Bridge {
     pub fn set_notifier(&self, notifier: Notifier) {
         // A second session of one bridge does not exist.
         let _ = self.notifier.set(notifier);
+    }
+
+    /// Gives the mount's device number, by which its names are found that are in use.
+    pub fn set_device(&self, device: (u32, u32)) {
+        // It is mounted once.
+        let _ = self.in_use.set(NamesInUse::new(device));
     }
 
     fn found(&self, found: &Found) -> Entry {

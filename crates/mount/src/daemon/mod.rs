@@ -233,6 +233,10 @@ impl Live {
             .map_err(|error| Failure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
+        // FUSE's file systems have no device of their own: their major number is 0.
+        if let Some(minor) = mount.minor() {
+            bridge.set_device((0, minor));
+        }
         let explainer = Arc::new(Explainer::new(Arc::clone(&client)));
         let observers = (Probes::new(&client), Arc::clone(&explainer));
         let observed = Arc::new(Observed::new(Arc::clone(bridge), observers));

@@ -7,5 +7,6 @@ mod utab;
 
 pub use arguments::{Arguments, ArgumentsError};
 pub use exit::{ExitStatus, Failure};
+pub(crate) use mountinfo::mounts;
 pub use mountinfo::{Mounted, mounted_at};
 pub use utab::{Utab, UtabEntry};

@@ -6,8 +6,14 @@ use std::path::{Path, PathBuf};
 /// A line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
+    /// Names the mount.
+    pub id: u32,
+    /// The mount that it is mounted on.
+    pub parent: u32,
     /// `major:minor` of the file system's device.
     pub device: (u32, u32),
+    /// Which part of the file system is mounted.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub target: PathBuf,
     /// Its type, such as `fuse.curt`.
@@ -19,23 +25,32 @@ pub struct Mounted {
 /// The topmost mount at exactly `target`, if there is one.
 pub fn mounted_at(target: &Path) -> std::io::Result<Option<Mounted>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
-    Ok(text
-        .split(|&byte| byte == b'\n')
-        .rev()
-        .filter_map(parse)
-        .find(|mounted| mounted.target == target))
+    Ok(mounts(&text)
+        .into_iter()
+        .rfind(|mounted| mounted.target == target))
+}
+
+/// All mounts of a mountinfo file, in its order.
+pub(crate) fn mounts(text: &[u8]) -> Vec<Mounted> {
+    text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 /// `36 35 98:0 /root /target options [tags] - type source super-options`
 fn parse(line: &[u8]) -> Option<Mounted> {
     let fields: Vec<_> = line.split(|&byte| byte == b' ').collect();
-    let device = std::str::from_utf8(fields.get(2)?).ok()?;
-    let (major, minor) = device.split_once(':')?;
-    let target = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?)));
+    let text = |index: usize| std::str::from_utf8(fields.get(index)?).ok();
+    let path = |index: usize| {
+        let field = fields.get(index)?;
+        Some(PathBuf::from(std::ffi::OsString::from_vec(unescape(field))))
+    };
+    let (major, minor) = text(2)?.split_once(':')?;
     let dash = fields.iter().position(|field| *field == b"-")?;
     Some(Mounted {
+        id: text(0)?.parse().ok()?,
+        parent: text(1)?.parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
-        target,
+        root: path(3)?,
+        target: path(4)?,
         kind: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
         source: String::from_utf8_lossy(&unescape(fields.get(dash + 2)?)).into_owned(),
     })
@@ -80,7 +95,10 @@ mod tests {
     #[test]
     fn a_line_is_understood_with_and_without_tags() {
         let expected = Some(Mounted {
+            id: 57,
+            parent: 29,
             device: (0, 61),
+            root: "/".into(),
             target: "/mnt/a b".into(),
             kind: "fuse.curt".to_owned(),
             source: "nas:/export".to_owned(),

@@ -134,6 +134,10 @@ impl<F: Filesystem, O: Observer> Filesystem for Observed<F, O> {
         self.entry(context, &operation, |inner| inner.lookup(context, parent, name))
     }
 
+    fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {
+        self.inner.refused_lookup(parent, name, refusal)
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         self.inner.forget(node, lookups);
     }
