@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_proto::{mount3, nfs3};
 use curt_rpc::auth::Auth;
-use curt_rpc::message::{Call, Versions};
+use curt_rpc::message::{CALL_HEADER_MAX, Call, Versions};
 use curt_rpc::server::{CallFailure, Context, Service};
 use curt_trace::events::{Short, procedure_name};
 use curt_trace::probe;
@@ -21,6 +21,10 @@ use crate::request::Request;
 use crate::state::{State, StateError, random};
 use crate::write_verifier::WriteVerifiers;
 use crate::{mount3 as mount_procedures, v3};
+
+/// The longest record of a call that a service can execute: a WRITE of all the data that it takes, with its handle, offset, count,
+/// stability, and the length of the data. All other arguments are shorter.
+pub const RECORD_MAX: usize = CALL_HEADER_MAX + 4 + nfs3::FILE_HANDLE_MAX + 20 + nfs3::DATA_MAX;
 
 /// What a service is made of.
 pub struct Setup {
