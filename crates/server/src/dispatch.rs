@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_proto::{mount3, nfs3};
 use curt_rpc::auth::Auth;
-use curt_rpc::message::{Call, Versions};
+use curt_rpc::message::{CALL_HEADER_MAX, Call, Versions};
 use curt_rpc::server::{CallFailure, Context, Service};
 use curt_trace::events::{Short, procedure_name};
 use curt_trace::probe;
@@ -16,11 +16,15 @@ use crate::exports::{Difference, ExportDefinition, ExportsTable, NameService, Sy
 use crate::file_handle::HandleKey;
 use crate::grants::AllGrants;
 use crate::mount3::Clients;
-use crate::reply_cache::{self, Bounds, ReplyCache};
+use crate::reply_cache::{self, Bounds, ReplyCache, ReplyTask};
 use crate::request::Request;
 use crate::state::{State, StateError, random};
 use crate::write_verifier::WriteVerifiers;
 use crate::{mount3 as mount_procedures, v3};
+
+/// The longest record of a call that a service can execute: a WRITE of all the data that it takes, with its handle, offset, count,
+/// stability, and the length of the data. All other arguments are shorter.
+pub const RECORD_MAX: usize = CALL_HEADER_MAX + 4 + nfs3::FILE_HANDLE_MAX + 20 + nfs3::DATA_MAX;
 
 /// What a service is made of.
 pub struct Setup {
@@ -66,7 +70,7 @@ pub struct NfsService {
     pub(crate) write_verifiers: WriteVerifiers,
     pub(crate) clients: Clients,
     pub(crate) counters: Arc<ServerCounters>,
-    replies: ReplyCache,
+    pub(crate) replies: ReplyCache,
     pub(crate) grants: AllGrants,
 }
 
@@ -89,6 +93,7 @@ impl NfsService {
             exports,
             counters,
         } = setup;
+        let replies_secret = state.derived_secret("replies");
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names),
@@ -96,7 +101,7 @@ impl NfsService {
             write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
             clients: Clients::default(),
             counters,
-            replies: ReplyCache::new(Bounds::default(), random()?),
+            replies: ReplyCache::new(Bounds::default(), replies_secret),
             grants: AllGrants::default(),
         };
         service.replace_exports(exports)?;
@@ -129,6 +134,21 @@ impl NfsService {
     /// The threads that ask name services cannot be started.
     pub fn manage_groups(&self) -> std::io::Result<()> {
         self.exports.manage_groups()
+    }
+
+    /// From now on saves the calls that change names or attributes and their replies in the state directory, and answers those that
+    /// an earlier run saved. Does nothing where no state outlives the process.
+    ///
+    /// # Errors
+    /// The file cannot be read or made.
+    pub fn save_replies(&mut self) -> std::io::Result<()> {
+        match self.state.replies_file() {
+            Some(path) => {
+                self.replies
+                    .save(&path, &self.state.derived_secret("saved replies"), &self.counters)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Makes everything that was written durable: for the end of a server. Errors are logged by path.
@@ -181,21 +201,28 @@ impl NfsService {
             nfs3::Procedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
         self.counters.procedures.count(call.procedure);
         stages::tell_procedure(call.procedure);
-        let execute = |context: &mut Context<'_>, reply: &mut Vec<u8>| {
+        let perform = |task: ReplyTask, context: &mut Context<'_>, reply: &mut Vec<u8>| {
             let start = reply.len();
             let mut request = Request {
                 service: self,
                 credential: &call.credential,
                 context,
             };
-            v3::call(procedure, &mut request, call.arguments, reply)?;
-            self.count_status(procedure, reply.get(start..).unwrap_or_default());
-            Ok(())
+            match task {
+                ReplyTask::Execute => {
+                    v3::call(procedure, &mut request, call.arguments, reply)?;
+                    self.count_status(procedure, reply.get(start..).unwrap_or_default());
+                    Ok(())
+                }
+                ReplyTask::Recognise { failed, window } => {
+                    v3::interrupted::recognise(procedure, failed, &mut request, call.arguments, window, reply)
+                }
+            }
         };
         if reply_cache::is_kept(procedure) {
-            self.replies.answer(call, context, reply, &self.counters, execute)
+            self.replies.answer(call, context, reply, &self.counters, perform)
         } else {
-            execute(context, reply)
+            perform(ReplyTask::Execute, context, reply)
         }
     }
 

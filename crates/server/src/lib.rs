@@ -15,7 +15,6 @@ mod identity;
 mod loopback;
 mod mount3;
 mod name;
-mod record_bounds;
 mod reply_cache;
 mod request;
 mod state;
@@ -24,7 +23,7 @@ mod sys;
 mod v3;
 mod write_verifier;
 
-pub use dispatch::{NfsService, Setup, SetupError};
+pub use dispatch::{NfsService, RECORD_MAX, Setup, SetupError};
 pub use exports::{
     Client, ClientError, ClientKind, Difference, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, Entry,
     Explanation, ExportClient, ExportDefinition, ExportRules, Fate, Flavor, Fsid, MountPoint, NameService,
@@ -33,5 +32,4 @@ pub use exports::{
 };
 pub use file_handle::have_room_for_parents;
 pub use loopback::{Loopback, Moment};
-pub use record_bounds::record_bounds;
 pub use state::{State, StateError};

@@ -17,7 +17,7 @@ use curt_proto::nfs3::{
 use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
 use curt_rpc::message::encode_call_header;
 use curt_rpc::server::{Limits, Server, ServerHandle};
-use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
+use curt_server::{ExportDefinition, ExportRules, NfsService, RECORD_MAX, Setup, Squash, State};
 use curt_trace::{ServerCounter, ServerCounters};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all};
@@ -53,7 +53,7 @@ impl Bed {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let limits = Limits {
-            records: record_bounds(),
+            record: RECORD_MAX,
             ..Limits::default()
         };
         let server = Server::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();

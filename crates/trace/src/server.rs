@@ -30,6 +30,9 @@ counter_table! {
         ReplyCacheMiss "reply_cache_misses" Requests "A call that changes names or attributes was new.";
         ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not kept: it was too long, or another call with its xid was in progress.";
         ReplyCacheDropped "reply_cache_dropped" Requests "A repeated call was dropped because it was still in progress.";
+        ReplyCacheRestored "reply_cache_restored" Events "A reply that an earlier run of the server had saved was read at start.";
+        ReplyCacheHitRestored "reply_cache_hits_restored" Requests "A repeated call was answered with a reply of an earlier run of the server.";
+        ReplyCacheRecognised "reply_cache_recognised" Requests "A repeated call failed, but an earlier run had executed it and ended before it was answered: it was answered as done.";
         TokenHit "token_hits" Events "The connection remembered the file together with its caller.";
         TokenMiss "token_misses" Events "A handle's signature had to be checked.";
         ExportHit "export_hits" Events "The connection remembered the client's rights to the export.";

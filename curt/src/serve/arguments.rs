@@ -104,8 +104,13 @@ pub(crate) struct ServeArguments {
     pub(super) handles: HandlesChoice,
 
     /// Keep files open between requests: for two seconds after the last READ, half a second after the last WRITE
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = FilecacheChoice::On)]
-    pub(super) filecache: FilecacheChoice,
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
+    pub(super) filecache: Switch,
+
+    /// Save the last replies to calls that change names or attributes in the state directory: clients that repeat such a call after
+    /// the server was killed are told of no error by what they did themselves. Lost with the machine's memory
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
+    pub(super) save_replies: Switch,
 
     /// Do not register with rpcbind; clients then need the port numbers as mount options
     #[arg(long)]
@@ -169,9 +174,9 @@ pub(super) enum SeccompChoice {
     Off,
 }
 
-/// Whether files stay open between requests.
+/// Whether the server does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum FilecacheChoice {
+pub(super) enum Switch {
     On,
     Off,
 }

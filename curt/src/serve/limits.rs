@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use curt_rpc::server::Limits;
-use curt_server::record_bounds;
+use curt_server::RECORD_MAX;
 
 /// The options that limit clients. Each states its unit; reaching a limit is logged, at most once in ten seconds.
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ impl LimitArguments {
             half_records_per_client: mebibytes(self.max_half_records_per_client),
             half_record_for: seconds(self.half_record_timeout),
             idle_for: seconds(self.idle_timeout),
-            records: record_bounds(),
+            record: RECORD_MAX,
             farewell: Limits::default().farewell,
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     fn without_options_the_limits_are_those_of_the_library() {
         let ours = limits(&[]).expect("nothing is wrong with no options");
         let theirs = Limits {
-            records: record_bounds(),
+            record: RECORD_MAX,
             ..Limits::default()
         };
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));

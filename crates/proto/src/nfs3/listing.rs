@@ -138,11 +138,15 @@ pub struct Full;
 
 /// Writes the successful result of READDIR or READDIRPLUS into a buffer, never beyond its budgets.
 ///
-/// The budget counts what the RFC counts: the result structure (`READDIR3resok`) with all its XDR overhead, not
-/// the status before it. Room for the end of the list is kept from the start.
+/// The budget counts the result structure (`READDIR3resok`) with all its XDR overhead, not the status before it. Room for
+/// the end of the list is kept from the start. Attributes and handles are optional, and names are not: where the first entry
+/// has no room beside them, they are left out.
 #[derive(Debug)]
 pub struct ListingEncoder<'b> {
     out: &'b mut Vec<u8>,
+    /// Where the result structure begins.
+    start: usize,
+    verifier: CookieVerifier,
     /// The length `out` must not exceed.
     limit: usize,
     /// What is left of READDIRPLUS's `dircount`, in bytes.
@@ -169,20 +173,35 @@ impl<'b> ListingEncoder<'b> {
         verifier: CookieVerifier,
     ) -> Result<Self, Full> {
         let start = out.len();
-        let limit = start.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
-        attributes.encode(out);
-        verifier.encode(out);
-        if out.len() + END_BYTES > limit {
-            out.truncate(start);
+        let mut encoder = Self {
+            out,
+            start,
+            verifier,
+            limit: start.saturating_add(usize::try_from(count).unwrap_or(usize::MAX)),
+            directory_left: usize::try_from(directory_count).unwrap_or(usize::MAX),
+            entries: 0,
+        };
+        encoder.begin(attributes);
+        if !encoder.has_room(0) {
+            encoder.begin(None);
+        }
+        if !encoder.has_room(0) {
+            encoder.out.truncate(start);
             return Err(Full);
         }
-        let directory_left = usize::try_from(directory_count).unwrap_or(usize::MAX);
-        Ok(Self {
-            out,
-            limit,
-            directory_left,
-            entries: 0,
-        })
+        Ok(encoder)
+    }
+
+    /// Writes what stands before the first entry.
+    fn begin(&mut self, attributes: Option<Fattr>) {
+        self.out.truncate(self.start);
+        attributes.encode(self.out);
+        self.verifier.encode(self.out);
+    }
+
+    /// Whether so many bytes and the end of the list fit.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.out.len() + bytes + END_BYTES <= self.limit
     }
 
     /// Adds an entry of READDIR.
@@ -203,6 +222,18 @@ impl<'b> ListingEncoder<'b> {
     /// [`Full`].
     #[inline]
     pub fn push_plus(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), Full> {
+        match self.push_whole(entry) {
+            Err(Full) if self.entries == 0 => self.push_whole(&DirectoryEntryPlus {
+                attributes: None,
+                handle: None,
+                ..*entry
+            }),
+            pushed => pushed,
+        }
+    }
+
+    #[inline]
+    fn push_whole(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), Full> {
         let attributes = 4 + if entry.attributes.is_some() {
             Fattr::ENCODED
         } else {
@@ -221,11 +252,14 @@ impl<'b> ListingEncoder<'b> {
     fn room(&mut self, name: Filename<'_>, more: usize) -> Result<(), Full> {
         let length = name.bytes().len();
         let directory = ENTRY_BYTES + length + padding(length);
-        let end = self.out.len() + 4 + directory + more + END_BYTES;
+        let entry = 4 + directory + more;
+        if self.entries == 0 && !self.has_room(entry) {
+            self.begin(None);
+        }
         // A single entry above dircount is still sent: the RFC calls dircount a hint, and a client could never
         // get past that entry otherwise. maxcount is a hard limit.
         let over_directory = directory > self.directory_left && self.entries > 0;
-        if end > self.limit || over_directory {
+        if !self.has_room(entry) || over_directory {
             return Err(Full);
         }
         self.directory_left = self.directory_left.saturating_sub(directory);

@@ -19,7 +19,8 @@ proptest! {
         let (attributes, verifier) = (n.post_op(), CookieVerifier(n.verifier()));
         let mut out = vec![9, 9, 9, 9];
         let Ok(mut encoder) = ListingEncoder::new(&mut out, count, directory_count, attributes, verifier) else {
-            prop_assert!(count < 104);
+            // No attributes, the verifier, no entry, and the end.
+            prop_assert!(count < 20);
             prop_assert_eq!(out, [9; 4]);
             return Ok(());
         };
@@ -43,7 +44,11 @@ proptest! {
         let directory: usize = sent.iter().map(|e| 20 + e.name.bytes().len().next_multiple_of(4)).sum();
         prop_assert!(sent.len() <= 1 || directory <= usize::try_from(directory_count).unwrap());
         let (got, end) = if plus { walk_plus(&out[4..]) } else { walk(&out[4..]) };
-        prop_assert_eq!(got, sent);
+        // The first entry may have room for its name alone.
+        let bare = |entry: &DirectoryEntryPlus<'_>| (entry.fileid, entry.name.bytes().to_vec(), entry.cookie);
+        prop_assert!(got.iter().map(bare).eq(sent.iter().map(bare)));
+        prop_assert!(got.iter().skip(1).eq(sent.iter().skip(1)));
+        prop_assert!(got.first() == sent.first() || count < 600 && got[0].handle.is_none());
         prop_assert_eq!(end, Some(eof));
     }
 }

@@ -3,7 +3,10 @@
 use curt_xdr::{DecodeError, Decoder, Encode};
 
 use super::{MESSAGE_CALL, RPC_VERSION};
-use crate::auth::{Auth, AuthDefect, AuthStatus, Credential, encode_none};
+use crate::auth::{AUTH_BODY_MAX, Auth, AuthDefect, AuthStatus, Credential, encode_none};
+
+/// The longest header of a call that decodes, in bytes: six words, and credential and verifier of the largest bodies.
+pub const CALL_HEADER_MAX: usize = 6 * 4 + 2 * (8 + AUTH_BODY_MAX);
 
 /// A call whose header is well formed, borrowed from the record that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

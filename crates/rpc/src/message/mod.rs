@@ -6,7 +6,7 @@
 mod call;
 mod reply;
 
-pub use call::{Call, CallDefect, encode_call_header};
+pub use call::{CALL_HEADER_MAX, Call, CallDefect, encode_call_header};
 pub(crate) use reply::RPC_MISMATCH;
 pub use reply::{
     AcceptStatus, Denial, REPLY_HEADER_SIZE, ReplyHeader, decode_reply_header, encode_accepted_header,

@@ -187,7 +187,7 @@ impl Turn for Reader<'_> {
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         self.handed_over = true;
         let mut rest = self.inbox.after(self.whole);
-        let more = rest.whole(|beginning| shared.limits.records.limit(beginning));
+        let more = rest.whole(|_| shared.limits.record);
         if matches!(more, Ok(None)) {
             shared.park(connection, rest);
         } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bounds::RecordBounds;
+use crate::message::CALL_HEADER_MAX;
 
 /// The bounds of a server. A *client* here is a peer address: see [`Limits::connections_per_client`].
 #[derive(Clone, Debug)]
@@ -15,8 +15,10 @@ pub struct Limits {
     pub threads: usize,
     /// Threads that serve one client at once, at most. It takes no more than are free besides, so that the next client finds some.
     pub threads_per_client: usize,
-    /// How long records may be.
-    pub records: RecordBounds,
+    /// The most bytes of a record. A longer one costs its sender the connection as soon as its length is announced. Whatever
+    /// it calls, a record within the bound is read and answered: one bound for all procedures, because who wants to send much may
+    /// always call the one with the longest arguments.
+    pub record: usize,
     /// Calls of one connection that are being executed at once. Beyond it nothing more is read from the connection.
     pub in_flight: usize,
     /// Bytes of replies, of all connections together, that wait for clients to take them. A connection that would exceed it
@@ -49,7 +51,7 @@ impl Default for Limits {
             connections_per_client: 1024,
             threads: 512,
             threads_per_client: 384,
-            records: RecordBounds::default(),
+            record: CALL_HEADER_MAX + (1 << 20),
             in_flight: 64,
             unsent: 256 << 20,
             unsent_per_client: 128 << 20,

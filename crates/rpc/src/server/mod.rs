@@ -6,7 +6,6 @@
 
 mod accepting;
 mod answering;
-mod bounds;
 mod clients;
 mod connection;
 mod context;
@@ -34,7 +33,6 @@ use std::{
 
 use curt_trace::stages::StageTimes;
 
-pub use bounds::{CALL_HEADER_MAX, ProgramBounds, RecordBounds};
 pub use context::Context;
 pub use limits::{Limit, Limits, UNSENT_PROGRESS_MIN};
 pub use piece::FilePiece;

@@ -74,7 +74,7 @@ impl Shared {
         let stops = self.stopping.load(Ordering::SeqCst);
         if !stops && !connection.has_backlog() {
             let received = receive_now(&connection, &mut inbox, RecvFlags::DONTWAIT);
-            let limit = |beginning: &[u8]| self.limits.records.limit(beginning);
+            let limit = |_: &[u8]| self.limits.record;
             match received {
                 Received::Nothing => return self.park(&connection, inbox),
                 Received::Bytes if inbox.whole(limit) == Ok(None) => return self.park(&connection, inbox),

@@ -137,7 +137,7 @@ impl Shared {
                     return self.park(connection, inbox);
                 }
             }
-            match inbox.whole(|beginning| self.limits.records.limit(beginning)) {
+            match inbox.whole(|_| self.limits.record) {
                 Ok(Some(whole)) => {
                     match self.execute(connection, &inbox, whole, own) {
                         After::ReadOn => inbox.skip(whole),

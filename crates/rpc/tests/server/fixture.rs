@@ -17,7 +17,7 @@ use curt_rpc::{
     client::{CallError, Interrupt, NoEvents, Request, TcpTransport, Transport},
     message::{AcceptStatus, Call, Denial, Versions, decode_reply_header, encode_call_header},
     record,
-    server::{CallFailure, Context, Limits, ProgramBounds, RecordBounds, Server, ServerHandle, Service},
+    server::{CallFailure, Context, Limits, Server, ServerHandle, Service},
 };
 use curt_xdr::Decoder;
 use parking_lot::{Condvar, Mutex};
@@ -27,11 +27,7 @@ pub(crate) const SLOW: u32 = 2;
 pub(crate) const LARGE: u32 = 3;
 pub(crate) const FAULT: u32 = 4;
 pub(crate) const SLOW_AND_LARGE: u32 = 5;
-/// Echoes as [`ECHO`], from a record of no more than [`SMALL_MAX`] bytes.
-pub(crate) const SMALL: u32 = 6;
 pub(crate) const FAILURES: u32 = 8;
-
-pub(crate) const SMALL_MAX: usize = 1000;
 
 /// A service whose slow calls wait for the test.
 #[derive(Default)]
@@ -78,7 +74,7 @@ impl Service for Answers {
     ) -> Result<(), CallFailure> {
         assert!(context.peer().ip().is_loopback() && context.local().ip().is_loopback());
         match call.procedure {
-            ECHO | SMALL => reply.extend_from_slice(call.arguments),
+            ECHO => reply.extend_from_slice(call.arguments),
             SLOW => {
                 context.may_block();
                 self.wait();
@@ -107,19 +103,14 @@ pub(crate) struct Running {
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
-/// Procedures below 16 take 2 MiB, all but [`SMALL`].
-pub(crate) fn bounds() -> RecordBounds {
-    let mut procedures = vec![2 << 20; 16];
-    procedures[SMALL as usize] = SMALL_MAX;
-    let program = PROGRAM;
-    RecordBounds::new(vec![ProgramBounds { program, procedures }])
-}
+/// The longest record that servers of these tests read.
+pub(crate) const RECORD_MAX: usize = 2 << 20;
 
 pub(crate) fn serve(limits: Limits) -> Running {
     let (listener, address) = listen();
     let answers = Arc::new(Answers::default());
     let limits = Limits {
-        records: bounds(),
+        record: RECORD_MAX,
         ..limits
     };
     let server = Server::new(vec![listener], answers.clone(), limits).unwrap();

@@ -88,7 +88,7 @@ impl Running {
             failed: Arc::clone(&failed),
         };
         let limits = Limits {
-            records: crate::fixture::bounds(),
+            record: crate::fixture::RECORD_MAX,
             ..Limits::default()
         };
         let server = Server::new(vec![listener], Arc::new(service), limits).unwrap();

@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::{
     fake::{eventually, listen},
-    fixture::{ECHO, LARGE, bounds, call_record, expect_echo},
+    fixture::{ECHO, LARGE, RECORD_MAX, call_record, expect_echo},
 };
 
 const CONNECTIONS: u8 = 60;
@@ -79,7 +79,7 @@ fn who_takes_nothing_has_a_bounded_number_of_replies_made_and_others_are_served_
         made: (0..CONNECTIONS).map(|_| AtomicUsize::new(0)).collect(),
     });
     let limits = Limits {
-        records: bounds(),
+        record: RECORD_MAX,
         threads: THREADS,
         threads_per_client: THREADS - 2,
         ..Limits::default()

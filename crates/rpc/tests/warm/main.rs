@@ -14,7 +14,7 @@ use curt_rpc::{
     auth::{Credential, Groups, MachineName, SysCredential},
     message::{Call, encode_call_header},
     record,
-    server::{CallFailure, Context, Limits, ProgramBounds, RecordBounds, Server, Service},
+    server::{CallFailure, Context, Limits, Server, Service},
 };
 
 const PROGRAM: u32 = 0x2000_0001;
@@ -35,10 +35,7 @@ fn a_warm_call_allocates_nothing_in_the_server() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let limits = Limits {
-        records: RecordBounds::new(vec![ProgramBounds {
-            program: PROGRAM,
-            procedures: vec![2 << 20; 16],
-        }]),
+        record: 2 << 20,
         ..Limits::default()
     };
     let server = Server::new(vec![listener], Arc::new(Echo), limits).unwrap();

@@ -3,10 +3,13 @@
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
+use curt_proto::nfs3::{DirectoryName, FileHandle, Procedure};
 use curt_rpc::auth::Auth;
 use curt_rpc::message::Call;
+use curt_xdr::Decoder;
 use siphasher::sip::SipHasher13;
 
+use super::interrupted::Subjects;
 use super::table::Key;
 
 /// Ports below this are root's on the client.
@@ -40,6 +43,37 @@ impl Fingerprints {
         (peer.port() < RESERVED_PORTS_END).hash(&mut hasher);
         call.arguments.hash(&mut hasher);
         Fingerprint(hasher.finish())
+    }
+
+    /// What a call changes, as far as its arguments say; nothing if they cannot be decoded.
+    pub(super) fn subjects(&self, call: &Call<'_>) -> Subjects {
+        let arguments = &mut Decoder::new(call.arguments);
+        let (made, taken) = match Procedure::from_number(call.procedure) {
+            Some(Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod) => {
+                (self.next_subject(arguments), 0)
+            }
+            Some(Procedure::Link) => {
+                let _file = arguments.get::<FileHandle>();
+                (self.next_subject(arguments), 0)
+            }
+            Some(Procedure::Remove | Procedure::Rmdir) => (0, self.next_subject(arguments)),
+            Some(Procedure::Rename) => {
+                let taken = self.next_subject(arguments);
+                (self.next_subject(arguments), taken)
+            }
+            _ => (0, 0),
+        };
+        Subjects { made, taken }
+    }
+
+    /// The hash of the directory and name that come next.
+    fn next_subject(&self, arguments: &mut Decoder<'_>) -> u64 {
+        let Ok(DirectoryName { directory, name }) = arguments.get() else {
+            return 0;
+        };
+        let mut hasher = self.0;
+        (directory.as_bytes(), name.bytes()).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Where calls of `key` are kept, to be taken modulo the number of places.

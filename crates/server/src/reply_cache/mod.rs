@@ -10,28 +10,40 @@
 //! and a client sends no other WRITE of a range before it knows what became of the first. They, and what only reads, never come here:
 //! their path touches no lock of this module.
 //!
+//! What is kept in memory goes with the process. So calls and replies are saved as well ([`saved`]), in a file that a server which
+//! is killed leaves to the next one, and calls that were begun and not answered are recognised ([`interrupted`]).
+//!
 //! Invariants: no caller is answered with what was said to another (a keyed hash over the credential and arguments must agree, too); what is kept is
 //! bounded in number and bytes, and a client that sends much displaces its own replies first; no lock is held while a call is executed;
 //! a call that is being executed when its duplicate comes is not executed twice.
 
 mod fingerprint;
+mod interrupted;
+mod saved;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    io,
+    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::Procedure;
+use curt_proto::nfs3::{Procedure, Status};
 use curt_rpc::message::Call;
 use curt_rpc::server::{CallFailure, Context};
 use curt_trace::events::{Short, procedure_name};
 use curt_trace::{ServerCounter, ServerCounters, probe};
+use curt_vfs::Time;
 use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
 
-use self::fingerprint::Fingerprints;
+use self::fingerprint::{Fingerprint, Fingerprints};
+pub(crate) use self::interrupted::ExecutionWindow;
+use self::interrupted::{Begun, InterruptedCalls};
+use self::saved::SavedReplies;
 use self::table::{Begin, Key, Table, TableBounds, Ticket};
 
 /// The longest reply that is kept, in bytes. The longest there is, of a RENAME or a CREATE, has less than 300.
@@ -72,8 +84,30 @@ pub(crate) struct ReplyCache {
     shards: Box<[Shard]>,
     fingerprints: Fingerprints,
     bounds: Bounds,
-    epoch: Instant,
     waiters: AtomicUsize,
+    saved: Option<SavedReplies>,
+    interrupted: InterruptedCalls,
+}
+
+/// What is to be done with a call whose reply is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyTask {
+    /// Execute it, and append the results.
+    Execute,
+    /// It has just failed, and may have been executed before: if it was, append the results of that.
+    Recognise {
+        /// How it failed.
+        failed: Status,
+        /// When it was executed, if it was.
+        window: ExecutionWindow,
+    },
+}
+
+/// A call, and what it is known by.
+struct Arrived<'c> {
+    call: &'c Call<'c>,
+    key: Key,
+    fingerprint: Fingerprint,
 }
 
 struct Shard {
@@ -126,32 +160,78 @@ impl ReplyCache {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             fingerprints: Fingerprints::new(secret),
             bounds,
-            epoch: Instant::now(),
             waiters: AtomicUsize::new(0),
+            saved: None,
+            interrupted: InterruptedCalls::default(),
         }
     }
 
-    /// Answers `call` with what it was answered before, or by `execute`, whose reply is kept.
+    /// From now on saves calls and replies in the file at `path`, and knows those of earlier runs that are in it.
+    pub(crate) fn save(
+        &mut self,
+        path: &Path,
+        secret: &[u8; 16],
+        counters: &ServerCounters,
+    ) -> io::Result<()> {
+        let (saved, calls) = SavedReplies::open(path, secret)?;
+        let now = now();
+        let is_young = |at: Duration| now.saturating_sub(at) < self.bounds.age;
+        let mut answered = Vec::new();
+        for call in &calls {
+            let Some((since, reply)) = call.answer.as_ref().filter(|(since, _)| is_young(*since)) else {
+                continue;
+            };
+            let Begun { key, fingerprint, .. } = call.begun;
+            let mut table = self.shard(&key).table.lock();
+            if table.restore(key, fingerprint, *since, reply) {
+                counters.count(ServerCounter::ReplyCacheRestored);
+            }
+            if is_success(reply) {
+                answered.push((call.begun.subjects, *since));
+            }
+        }
+        let unanswered = calls.iter().filter(|call| call.answer.is_none());
+        let begun = unanswered
+            .map(|call| call.begun)
+            .filter(|begun| is_young(begun.at));
+        self.interrupted = InterruptedCalls::new(begun, answered.into_iter(), time(), self.bounds.age);
+        self.saved = Some(saved);
+        Ok(())
+    }
+
+    fn shard(&self, key: &Key) -> &Shard {
+        &self.shards[self.fingerprints.place(key) % SHARDS]
+    }
+
+    /// Answers `call` with what it was answered before, or by `perform`, whose reply is kept.
     pub(crate) fn answer(
         &self,
         call: &Call<'_>,
         context: &mut Context<'_>,
         reply: &mut Vec<u8>,
         counters: &ServerCounters,
-        execute: impl FnOnce(&mut Context<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
+        mut perform: impl FnMut(ReplyTask, &mut Context<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
     ) -> Result<(), CallFailure> {
         let key = Key {
             peer: context.peer().ip(),
             xid: call.xid,
         };
         let fingerprint = self.fingerprints.of(call, context.peer());
-        let shard = &self.shards[self.fingerprints.place(&key) % SHARDS];
+        let arrived = Arrived {
+            call,
+            key,
+            fingerprint,
+        };
+        let shard = self.shard(&key);
         let mut table = shard.table.lock();
         loop {
-            match table.begin(key, fingerprint, self.epoch.elapsed()) {
+            match table.begin(key, fingerprint, now()) {
                 Begin::Replay(kept) => {
-                    reply.extend_from_slice(kept);
+                    reply.extend_from_slice(&kept.reply);
                     counters.count(ServerCounter::ReplyCacheHit);
+                    if kept.is_restored {
+                        counters.count(ServerCounter::ReplyCacheHitRestored);
+                    }
                     found(call, context, "answered as then");
                     return Ok(());
                 }
@@ -165,7 +245,7 @@ impl ReplyCache {
                         is_kept: false,
                     };
                     let start = reply.len();
-                    execute(context, reply)?;
+                    self.execute(&arrived, context, reply, counters, perform)?;
                     if !self.keep(&mut running, reply.get(start..).unwrap_or_default()) {
                         counters.count(ServerCounter::ReplyCacheNotCached);
                     }
@@ -174,7 +254,7 @@ impl ReplyCache {
                 Begin::Unkept => {
                     drop(table);
                     counters.count(ServerCounter::ReplyCacheNotCached);
-                    return execute(context, reply);
+                    return perform(ReplyTask::Execute, context, reply);
                 }
                 Begin::Running(first) => {
                     drop(table);
@@ -191,13 +271,67 @@ impl ReplyCache {
         }
     }
 
+    /// Executes a call that is not known, and saves that it begins and how it ends.
+    fn execute(
+        &self,
+        arrived: &Arrived<'_>,
+        context: &mut Context<'_>,
+        reply: &mut Vec<u8>,
+        counters: &ServerCounters,
+        mut perform: impl FnMut(ReplyTask, &mut Context<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
+    ) -> Result<(), CallFailure> {
+        let Some(saved) = &self.saved else {
+            return perform(ReplyTask::Execute, context, reply);
+        };
+        let Arrived {
+            call,
+            key,
+            fingerprint,
+        } = *arrived;
+        let interrupted = self.interrupted.take(key, fingerprint, now());
+        let begun = interrupted.unwrap_or_else(|| Begun {
+            key,
+            fingerprint,
+            subjects: self.fingerprints.subjects(call),
+            at: now(),
+            time: time(),
+        });
+        let number = saved.begin(&begun);
+        let start = reply.len();
+        perform(ReplyTask::Execute, context, reply)?;
+        let failed = status_of(reply.get(start..).unwrap_or_default()).filter(|status| *status != Status::Ok);
+        if let (Some(_), Some(failed)) = (interrupted, failed)
+            && let Some(claim) = self.interrupted.claim(&begun, now())
+        {
+            let mut own = Vec::new();
+            let window = claim.window;
+            perform(ReplyTask::Recognise { failed, window }, context, &mut own)?;
+            if own.is_empty() {
+                self.interrupted.unclaim(&begun, claim);
+            } else {
+                reply.truncate(start);
+                reply.append(&mut own);
+                counters.count(ServerCounter::ReplyCacheRecognised);
+                found(call, context, "executed before the restart");
+            }
+        }
+        let results = reply.get(start..).unwrap_or_default();
+        if is_success(results) {
+            self.interrupted.changed(begun.subjects, now());
+        }
+        if let Some(number) = number {
+            saved.answer(number, &begun, now(), results);
+        }
+        Ok(())
+    }
+
     /// Keeps the reply to a call that was executed; whether it did.
     fn keep(&self, running: &mut Running<'_>, reply: &[u8]) -> bool {
         if reply.len() > REPLY_MAX {
             return false;
         }
         let mut table = running.shard.table.lock();
-        running.is_kept = table.keep(running.key, running.ticket, reply, self.epoch.elapsed());
+        running.is_kept = table.keep(running.key, running.ticket, reply, now());
         running.is_kept
     }
 
@@ -215,6 +349,32 @@ impl ReplyCache {
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         allowed && !table.is_running(key, first)
     }
+}
+
+/// A time that all processes of this boot share, and that no administrator sets.
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// The time that a change made now would have: file systems use the coarse clock as well.
+fn time() -> Time {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    Time {
+        seconds: time.tv_sec,
+        nanoseconds: u32::try_from(time.tv_nsec).unwrap_or_default(),
+    }
+}
+
+/// The status that results begin with.
+fn status_of(results: &[u8]) -> Option<Status> {
+    let number = results.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))?;
+    Status::from_number(number)
+}
+
+fn is_success(results: &[u8]) -> bool {
+    status_of(results) == Some(Status::Ok)
 }
 
 /// Tells that a call had come before.

@@ -37,7 +37,7 @@ pub(super) struct TableBounds {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Begin<'t> {
     /// It was executed, and answered so.
-    Replay(&'t [u8]),
+    Replay(&'t Kept),
     /// It is to be executed, and its reply to be brought.
     First(Ticket),
     /// It is being executed.
@@ -65,9 +65,13 @@ struct Entry {
     kept: Option<Kept>,
 }
 
-struct Kept {
+/// A reply that was given.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kept {
     since: Duration,
-    reply: Box<[u8]>,
+    pub(super) reply: Box<[u8]>,
+    /// By an earlier run of the server.
+    pub(super) is_restored: bool,
 }
 
 impl Table {
@@ -103,17 +107,39 @@ impl Table {
         match (same, known.kept.as_ref().map(fresh)) {
             (true, None) => return Begin::Running(known.ticket),
             (false, None) => return Begin::Unkept,
-            (true, Some(true)) => return Begin::Replay(self.reply_to(key)),
+            (true, Some(true)) => {}
             // The number is used again.
-            (_, Some(_)) => self.forget(key),
+            (_, Some(_)) => {
+                self.forget(key);
+                self.entries.insert(key, first);
+            }
         }
-        self.entries.insert(key, first);
-        Begin::First(ticket)
+        match self.entries.get(&key).and_then(|entry| entry.kept.as_ref()) {
+            Some(kept) => Begin::Replay(kept),
+            None => Begin::First(ticket),
+        }
     }
 
-    fn reply_to(&self, key: Key) -> &[u8] {
-        let kept = self.entries.get(&key).and_then(|entry| entry.kept.as_ref());
-        kept.map(|kept| &*kept.reply).unwrap_or_default()
+    /// Keeps a reply that an earlier run of the server gave at `since`; whether there was room, and no later call of its number.
+    pub(super) fn restore(
+        &mut self,
+        key: Key,
+        fingerprint: Fingerprint,
+        since: Duration,
+        reply: &[u8],
+    ) -> bool {
+        let Begin::First(ticket) = self.begin(key, fingerprint, since) else {
+            return false;
+        };
+        if !self.keep(key, ticket, reply, since) {
+            self.abandon(key, ticket);
+            return false;
+        }
+        let kept = self.entries.get_mut(&key).and_then(|entry| entry.kept.as_mut());
+        kept.is_some_and(|kept| {
+            kept.is_restored = true;
+            true
+        })
     }
 
     /// Keeps the reply to the call that was begun as `ticket`; whether there was room.
@@ -129,6 +155,7 @@ impl Table {
         entry.kept = Some(Kept {
             since: now,
             reply: reply.into(),
+            is_restored: false,
         });
         // Replies are kept in the order in which they were made, which is not that in which the calls began.
         entry.ticket = later;

@@ -14,7 +14,7 @@ use curt_trace::{ServerCounter, ServerCounters};
 
 use super::fingerprint::{Fingerprint, Fingerprints};
 use super::table::{Begin, ENTRY_COST, Key, Table, TableBounds};
-use super::{Bounds, REPLY_MAX, ReplyCache};
+use super::{Bounds, REPLY_MAX, ReplyCache, ReplyTask};
 
 const AGE: Duration = Duration::from_secs(120);
 const START: Duration = Duration::from_secs(1000);
@@ -44,6 +44,13 @@ fn execute(table: &mut Table, key: Key, reply: &[u8], now: Duration) -> bool {
     kept
 }
 
+fn assert_replay(begin: Begin<'_>, reply: &[u8]) {
+    match begin {
+        Begin::Replay(kept) => assert_eq!(&*kept.reply, reply),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Whether a call would be answered from what is kept.
 fn is_known(table: &mut Table, key: Key, now: Duration) -> bool {
     match table.begin(key, SAME, now) {
@@ -61,9 +68,9 @@ fn a_reply_is_kept_until_its_time_is_over() {
     let mut table = table(8, 8000);
     let call = key("10.0.0.1", 7);
     assert!(execute(&mut table, call, b"reply", START));
-    assert_eq!(
+    assert_replay(
         table.begin(call, SAME, START + AGE - Duration::from_nanos(1)),
-        Begin::Replay(b"reply")
+        b"reply",
     );
     assert!(matches!(table.begin(call, SAME, START + AGE), Begin::First(_)));
     // What is too old goes as soon as something is kept, whoever sent it.
@@ -88,7 +95,7 @@ fn a_number_that_is_used_again_is_a_new_call() {
     assert_eq!(table.begin(call, OTHER, START), Begin::Running(ticket));
     assert_eq!(table.begin(call, SAME, START), Begin::Unkept);
     assert!(table.keep(call, ticket, b"new", START));
-    assert_eq!(table.begin(call, OTHER, START), Begin::Replay(b"new"));
+    assert_replay(table.begin(call, OTHER, START), b"new");
     // Another peer's number is another number.
     assert!(matches!(
         table.begin(key("10.0.0.2", 7), OTHER, START),
@@ -264,14 +271,16 @@ impl Bed {
         let peer = SocketAddr::from(([10, 0, 0, 1], port));
         let mut context = Context::detached(peer, "10.0.0.9:2049".parse().unwrap());
         let mut reply = b"head".to_vec();
+        let mut work = Some(work);
         self.cache.answer(
             &call(xid, Auth::None, b"x"),
             &mut context,
             &mut reply,
             &self.counters,
-            |_, reply| {
+            |task, _, reply| {
+                assert_eq!(task, ReplyTask::Execute);
                 self.executed.fetch_add(1, Ordering::SeqCst);
-                work(reply)
+                (work.take().unwrap())(reply)
             },
         )?;
         assert_eq!(

@@ -5,9 +5,11 @@ mod files;
 mod numbers;
 
 use std::fs::File;
+use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use siphasher::sip::SipHasher24;
 
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
 use numbers::Numbers;
@@ -16,6 +18,8 @@ use numbers::Numbers;
 const KEY_FILE: &str = "handle-key";
 /// The file of the numbers.
 const NUMBERS_FILE: &str = "numbers";
+/// The file of the last replies.
+const REPLIES_FILE: &str = "replies";
 /// The bytes of the secret.
 const KEY_BYTES: usize = 16;
 
@@ -139,6 +143,26 @@ impl State {
 
     pub(crate) fn handle_key(&self) -> HandleKey {
         HandleKey::new(&self.secret)
+    }
+
+    /// A secret for another purpose, which does not tell the one that handles are signed with. The same after a restart.
+    pub(crate) fn derived_secret(&self, purpose: &str) -> [u8; KEY_BYTES] {
+        let hasher = SipHasher24::new_with_key(&self.secret);
+        let half = |number: u8| {
+            let mut hasher = hasher;
+            (purpose, number).hash(&mut hasher);
+            hasher.finish().to_le_bytes()
+        };
+        let mut secret = [0; KEY_BYTES];
+        let (low, high) = secret.split_at_mut(KEY_BYTES / 2);
+        low.copy_from_slice(&half(0));
+        high.copy_from_slice(&half(1));
+        secret
+    }
+
+    /// Where replies are saved; none if nothing outlives the process.
+    pub(crate) fn replies_file(&self) -> Option<PathBuf> {
+        Some(self.directory.as_ref()?.join(REPLIES_FILE))
     }
 
     /// The number of the export with this path; a new one if it has none.

@@ -20,6 +20,10 @@ use crate::status;
 /// the calls behind it is not worth while.
 const SHORT_MAX: u32 = 64 << 10;
 
+/// The status before READDIR3resok. RFC 1813 (3.3.16, 3.3.17) does not count it; it is counted here, because a client may have room
+/// for no more results than it asked for.
+const STATUS_BYTES: u32 = 4;
+
 /// What is asked for.
 pub(super) struct Listing {
     pub(super) directory: FileHandle,
@@ -79,7 +83,7 @@ fn list(
     let count = listing.max_count.min(u32::try_from(DATA_MAX).unwrap_or(u32::MAX));
     let begun = ListingEncoder::new(
         reply,
-        count,
+        count.saturating_sub(STATUS_BYTES),
         listing.directory_count,
         attributes,
         CookieVerifier::default(),

@@ -12,6 +12,7 @@ mod crossing;
 mod fsinfo;
 mod fsstat;
 mod getattr;
+pub(crate) mod interrupted;
 mod link;
 mod listing;
 mod lookup;

@@ -1,9 +1,11 @@
 //! Names that are no names, in every procedure that takes one (FreeBSD's "/" in READDIR, an over-long LOOKUP name that
 //! overflowed a buffer in 2026): with NUL or "/", ".", "..", none at all, 255, 256 and 65,535 bytes, and what is no UTF-8.
 
-use curt_proto::nfs3::{Procedure, Status};
+use curt_proto::nfs3::{FileHandle, Procedure, Status};
+use curt_rpc::message::AcceptStatus;
 
 use crate::calls::{World, arguments, call};
+use crate::wire::Refused;
 
 const TAKING: [Procedure; 9] = [
     Procedure::Lookup,
@@ -63,6 +65,60 @@ fn no_procedure_takes_a_name_that_is_none() {
         }
     }
     world.is_unharmed();
+}
+
+/// Names longer than the wire's own limit of ours: knfsd answers GARBAGE_ARGS as well, and no connection ends.
+#[test]
+fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
+    let mut world = World::new();
+    let (directory, file) = (world.object("directory"), world.object("file"));
+    let garbage = Err(Refused::Not(AcceptStatus::GarbageArguments));
+    for length in [65_536, 70_000, 1_000_000] {
+        for procedure in TAKING {
+            let other = if procedure == Procedure::Link {
+                file
+            } else {
+                world.root
+            };
+            let arguments = with_long(b"name", length, procedure, directory, other);
+            let answer = call(&mut world.wire, procedure, &arguments);
+            assert_eq!(answer, garbage, "{procedure} with {length} bytes");
+        }
+        // The second name of a RENAME, and the target of a link.
+        for (procedure, short) in [
+            (Procedure::Rename, &b"another name"[..]),
+            (Procedure::Symlink, b"target"),
+        ] {
+            let arguments = with_long(short, length, procedure, directory, world.root);
+            let answer = call(&mut world.wire, procedure, &arguments);
+            assert_eq!(answer, garbage, "{procedure} with {length} bytes");
+        }
+    }
+    world.is_unharmed();
+}
+
+/// Good arguments, but for one string that is as long as this.
+fn with_long(
+    short: &[u8],
+    length: usize,
+    procedure: Procedure,
+    directory: FileHandle,
+    other: FileHandle,
+) -> Vec<u8> {
+    let mut arguments = arguments(procedure, directory, b"name", other);
+    let encoded = |string: &[u8]| {
+        let mut bytes = u32::try_from(string.len()).unwrap().to_be_bytes().to_vec();
+        bytes.extend(string);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let (old, new) = (encoded(short), encoded(&vec![b'n'; length]));
+    let at = arguments
+        .windows(old.len())
+        .position(|bytes| bytes == old)
+        .unwrap();
+    arguments.splice(at..at + old.len(), new);
+    arguments
 }
 
 #[test]

@@ -12,7 +12,7 @@ use curt_rpc::client::{
     Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport,
 };
 use curt_rpc::server::{Limits, Server};
-use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
+use curt_server::{ExportDefinition, ExportRules, NfsService, RECORD_MAX, Setup, Squash, State};
 use curt_trace::ServerCounters;
 use curt_xdr::{Encode, Opaque, decode_all};
 
@@ -42,7 +42,7 @@ pub(crate) fn serve(service: Arc<NfsService>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let limits = Limits {
-        records: record_bounds(),
+        record: RECORD_MAX,
         ..Limits::default()
     };
     let server = Server::new(vec![listener], service, limits).unwrap();

@@ -18,7 +18,7 @@ use curt_rpc::{
     record,
     server::{Limits, Server, ServerHandle},
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State, record_bounds};
+use curt_server::{ExportDefinition, ExportRules, NfsService, RECORD_MAX, Setup, Squash, State};
 use curt_trace::ServerCounters;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
@@ -73,7 +73,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let limits = Limits {
-            records: record_bounds(),
+            record: RECORD_MAX,
             ..limits
         };
         let served = Arc::<NfsService>::clone(&service);

@@ -30,7 +30,7 @@ use self::{
     trees::{Entered, Trees},
 };
 use super::{
-    arguments::{FilecacheChoice, HandlesChoice, ServeArguments},
+    arguments::{HandlesChoice, ServeArguments, Switch},
     rules,
     stopping::Reload,
 };
@@ -80,7 +80,7 @@ fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>)
     }));
     let rules = rules::rules(arguments, None)?;
     let definition = ExportDefinition::for_everyone(name.as_bytes().to_vec(), vfs, rules);
-    let service = service(State::ephemeral()?, vec![definition], counters)?;
+    let service = service(arguments, State::ephemeral()?, vec![definition], counters)?;
     Ok(one_export(arguments, service, Path::new(name)))
 }
 
@@ -97,7 +97,7 @@ fn directory_alone(
         .with_context(|| format!("cannot export {}", directory.display()))?;
     let rules = rules::rules(arguments, vfs.only_user())?;
     let definition = ExportDefinition::for_everyone(path.as_os_str().as_bytes().to_vec(), vfs, rules);
-    let service = service(state, vec![definition], counters)?;
+    let service = service(arguments, state, vec![definition], counters)?;
     Ok(one_export(arguments, service, &path))
 }
 
@@ -117,16 +117,25 @@ fn one_export(arguments: &ServeArguments, service: NfsService, path: &Path) -> E
 }
 
 fn service(
+    arguments: &ServeArguments,
     state: State,
     exports: Vec<ExportDefinition>,
     counters: Arc<ServerCounters>,
 ) -> Result<NfsService> {
-    NfsService::new(Setup {
+    let setup = Setup {
         state,
         exports,
         counters,
-    })
-    .context("cannot number the exports")
+    };
+    let mut service = NfsService::new(setup).context("cannot number the exports")?;
+    if arguments.save_replies == Switch::On
+        && let Err(error) = service.save_replies()
+    {
+        tracing::warn!(
+            "replies are not saved: {error}; if this server is killed, calls that clients repeat may fail with EEXIST or ENOENT"
+        );
+    }
+    Ok(service)
 }
 
 /// What files of exports(5) say, and how they are read again.
@@ -170,7 +179,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
                 .map_or_else(|| EXPORTS_FILE.into(), |file| file.display().to_string())
         );
     }
-    let service = Arc::new(service(state, definitions, counters)?);
+    let service = Arc::new(service(arguments, state, definitions, counters)?);
     trees.finish();
     let files = Arc::new(Mutex::new(Files {
         named: arguments.config.clone(),
@@ -326,8 +335,8 @@ fn trees(arguments: &ServeArguments, places: (PathBuf, PathBuf)) -> Trees {
         HandlesChoice::Table => HandleChoice::Table,
     };
     let files = match arguments.filecache {
-        FilecacheChoice::On => FileCaching::On,
-        FilecacheChoice::Off => FileCaching::Off,
+        Switch::On => FileCaching::On,
+        Switch::Off => FileCaching::Off,
     };
     Trees::new(places, handles, files)
 }

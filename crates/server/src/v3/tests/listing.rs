@@ -26,13 +26,13 @@ fn readdir(
         count,
     };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
-    assert!(
-        results.len() - 4 <= usize::try_from(count).unwrap() || results.len() <= 92,
-        "the budget holds"
-    );
     match decode_all::<Outcome<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>>>(&results).unwrap() {
         Outcome::Ok(mut ok) => {
-            assert_eq!(ok.attributes, Some(fixture.attributes(directory)));
+            let most = usize::try_from(count).unwrap();
+            assert!(results.len() <= most, "{} bytes of {count}", results.len());
+            // Left out only where they would leave no room for an entry, or for the end.
+            let is_told = ok.attributes == Some(fixture.attributes(directory));
+            assert!(is_told || ok.attributes.is_none() && results.len() + 84 > most);
             let entry = |entry: DirectoryEntry<'_>| (entry.name.bytes().to_vec(), entry.cookie.0);
             let entries = ok.entries.by_ref().map(|result| entry(result.unwrap())).collect();
             Ok((entries, ok.entries.eof().unwrap()))
@@ -124,14 +124,19 @@ fn names_made_and_removed_meanwhile_disturb_no_others() {
 #[test]
 fn a_reply_that_holds_no_entry_is_too_small() {
     let (fixture, directory) = with_files(1);
-    for count in [0, 1, 4, 103, 104, 120] {
+    // Status, no attributes, verifier, one entry of a name of one to four bytes, the end.
+    let least = 4 + 4 + 8 + (4 + 8 + 8 + 8) + 8;
+    for count in 0..least {
         assert_eq!(
             readdir(&fixture, directory, 0, count),
             Err(Status::Toosmall),
             "count {count}"
         );
     }
-    assert!(readdir(&fixture, directory, 0, 132).is_ok());
+    for count in [least, 103, 104, 120, 128, 132, 136] {
+        let (entries, _) = readdir(&fixture, directory, 0, count).unwrap();
+        assert!(!entries.is_empty(), "count {count}");
+    }
     let (entries, _) = readdir(&fixture, directory, 0, 1 << 20).unwrap();
     let end = entries.last().unwrap().1;
     assert_eq!(
@@ -139,6 +144,110 @@ fn a_reply_that_holds_no_entry_is_too_small() {
         Ok((vec![], true)),
         "behind the last entry there is none"
     );
+    assert_eq!(readdir(&fixture, directory, end, 24), Ok((vec![], true)));
+}
+
+/// RFC 1813 sections 3.3.16 and 3.3.17: count and maxcount bound the result with all its XDR overhead. The status is counted,
+/// too, though it stands before READDIR3resok: a client may have room for no more than it said.
+#[test]
+fn no_listing_is_longer_than_was_asked_for_whatever_the_count() {
+    let fixture = Fixture::new();
+    let directory = fixture.make_directory(fixture.root(), b"directory", 0o755);
+    for length in 1..=255 {
+        fixture.make_file(directory, &vec![b'n'; length], 0o644);
+    }
+    let counts = (0..1200).chain((1..=9).flat_map(|power| {
+        let boundary = 512_u32 << power;
+        boundary - 9..boundary + 9
+    }));
+    for count in counts {
+        let _ = readdir(&fixture, directory, 0, count);
+        let arguments = ReaddirPlusArguments {
+            directory,
+            cookie: Cookie(0),
+            verifier: CookieVerifier::default(),
+            directory_count: count,
+            max_count: count,
+        };
+        let results = fixture.raw(17, &bytes_of(&arguments)).unwrap();
+        let is_ok = results[..4] == [0; 4];
+        assert!(
+            !is_ok || results.len() <= usize::try_from(count).unwrap(),
+            "{} bytes of {count}",
+            results.len()
+        );
+    }
+}
+
+proptest::proptest! {
+    /// A listing in replies of any size comes to its end, with each name once.
+    #[test]
+    fn replies_of_any_size_lead_through_the_whole_directory(
+        lengths in proptest::collection::btree_set(1_usize..=255, 0..12),
+        count in 332_u32..4000,
+    ) {
+        let fixture = Fixture::new();
+        let directory = fixture.make_directory(fixture.root(), b"directory", 0o755);
+        for length in &lengths {
+            fixture.make_file(directory, &vec![b'n'; *length], 0o644);
+        }
+        for procedure in [16, 17] {
+            proptest::prop_assert_eq!(listed(&fixture, directory, procedure, count), lengths.len() + 2);
+        }
+    }
+}
+
+/// How many names a listing has in replies of up to `count` bytes.
+fn listed(fixture: &Fixture, directory: FileHandle, procedure: u32, count: u32) -> usize {
+    let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerifier::default());
+    loop {
+        let plain = ReaddirArguments {
+            directory,
+            cookie,
+            verifier,
+            count,
+        };
+        let plus = ReaddirPlusArguments {
+            directory,
+            cookie,
+            verifier,
+            directory_count: count,
+            max_count: count,
+        };
+        let arguments = if procedure == 16 {
+            bytes_of(&plain)
+        } else {
+            bytes_of(&plus)
+        };
+        let results = fixture.raw(procedure, &arguments).unwrap();
+        assert!(results.len() <= usize::try_from(count).unwrap());
+        let before = names;
+        let eof = if procedure == 16 {
+            let listed: Outcome<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>> =
+                decode_all(&results).unwrap();
+            let Outcome::Ok(mut ok) = listed else {
+                panic!("{count}: refused")
+            };
+            for entry in ok.entries.by_ref() {
+                (names, cookie) = (names + 1, entry.unwrap().cookie);
+            }
+            ok.entries.eof().unwrap()
+        } else {
+            let listed: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
+                decode_all(&results).unwrap();
+            let Outcome::Ok(mut ok) = listed else {
+                panic!("{count}: refused")
+            };
+            for entry in ok.entries.by_ref() {
+                (names, cookie) = (names + 1, entry.unwrap().cookie);
+            }
+            ok.entries.eof().unwrap()
+        };
+        if eof {
+            return names;
+        }
+        assert!(names > before, "no progress with {count}");
+    }
 }
 
 #[test]
@@ -207,7 +316,7 @@ fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
     )
     .unwrap();
     assert_eq!(entries, 1);
-    for max_count in [0, 100, 200] {
+    for max_count in [0, 31, 55] {
         let refused = plus(&fixture, &ReaddirPlusArguments { max_count, ..whole });
         assert_eq!(refused, Err(Status::Toosmall));
     }

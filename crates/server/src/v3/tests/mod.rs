@@ -8,6 +8,7 @@ mod exports;
 mod fixture;
 mod handles;
 mod hostile;
+mod interrupted;
 mod listing;
 mod name_services;
 mod names;
