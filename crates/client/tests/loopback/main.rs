@@ -11,6 +11,7 @@ mod meetings;
 mod memory;
 mod mutations;
 mod names;
+mod openers;
 mod opens;
 mod pairs;
 mod restarts;

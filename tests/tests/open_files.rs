@@ -1,0 +1,135 @@
+//! What an open file allows whoever opened it, and what a path allows: sizes, and data on their way to the server.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use curt_tests::curt::{Mount, Serve};
+use curt_tests::network::Network;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const OPTIONS: [&str; 2] = ["accesscheck", "noaccesscheck"];
+
+/// What every script below begins with: `become` changes who the process is, `said` what a call answers.
+const PRELUDE: &str = r#"
+import errno, os, sys
+os.chdir(sys.argv[1])
+os.umask(0)
+def become(user):
+    os.setresuid(0, 0, 0)
+    os.setgroups([])
+    os.setresgid(user, user, 0)
+    os.setresuid(user, user, 0)
+def said(call):
+    try:
+        answer = call()
+        return "ok" if answer is None else str(answer)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def make(name, mode, data=b"0123456789", flags=os.O_RDWR):
+    file = os.open(name, os.O_CREAT | flags, mode)
+    os.write(file, data)
+    return file
+def close(flags, name):
+    os.close(os.open(name, flags))
+"#;
+
+/// Runs `script` below `directory` and returns what it printed, a line each.
+fn python(network: &Network, directory: &Path, script: &str) -> Result<Vec<String>> {
+    let program = network.directory().join("program.py");
+    fs::write(&program, format!("{PRELUDE}{script}"))?;
+    let command = format!("python3 {} {}", program.display(), directory.display());
+    let said = network.shell(&command, MINUTE)?;
+    Ok(said.lines().map(str::to_owned).collect())
+}
+
+/// The same on a mount of `curt serve` with each way to decide about rights, and in a local directory: all say `expected`.
+fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
+    let network = Network::new()?;
+    let local = network.make_directory("local")?;
+    fs::set_permissions(&local, fs::Permissions::from_mode(0o777))?;
+    let said = python(&network, &local, script)?;
+    ensure!(said == expected, "in a local directory: {said:#?}");
+    for options in OPTIONS {
+        let network = Network::new()?;
+        let export = network.make_directory("export")?;
+        fs::set_permissions(&export, fs::Permissions::from_mode(0o777))?;
+        let server = Serve::start(&network, &export, &[])?;
+        let options = format!("{},{options}", server.ports());
+        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let said = python(&network, mount.directory(), script)?;
+        ensure!(said == expected, "{options}: {said:#?}");
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_path_needs_the_right_to_write_and_what_is_open_for_writing_does_not() -> Result<()> {
+    let script = r#"
+become(1000)
+file = make("f", 0o444)
+print("ftruncate", said(lambda: os.ftruncate(file, 8)))
+print("truncate", said(lambda: os.truncate("f", 5)))
+print("O_TRUNC", said(lambda: close(os.O_TRUNC | os.O_RDONLY, "f")))
+print("O_TRUNC for writing", said(lambda: close(os.O_TRUNC | os.O_WRONLY, "f")))
+print("size", os.stat("f").st_size)
+print("O_CREAT and O_TRUNC", said(lambda: os.close(make("new", 0o444, flags=os.O_RDWR | os.O_TRUNC))))
+os.chmod("f", 0o222)
+print("truncate what may be written alone", said(lambda: os.truncate("f", 5)))
+print("O_TRUNC", said(lambda: close(os.O_TRUNC | os.O_RDONLY, "f")))
+os.chmod("f", 0o444)
+become(0)
+print("root's truncate", said(lambda: os.truncate("f", 3)))
+become(2000)
+print("another's truncate", said(lambda: os.truncate("f", 1)))
+print("size", os.stat("f").st_size)
+os.close(file)
+"#;
+    let expected = [
+        "ftruncate ok",
+        "truncate EACCES",
+        "O_TRUNC EACCES",
+        "O_TRUNC for writing EACCES",
+        "size 8",
+        "O_CREAT and O_TRUNC ok",
+        "truncate what may be written alone ok",
+        "O_TRUNC EACCES",
+        "root's truncate ok",
+        "another's truncate EACCES",
+        "size 3",
+    ];
+    everywhere(script, &expected)
+}
+
+#[test]
+fn what_a_process_opened_it_may_use_after_it_became_another_user() -> Result<()> {
+    let script = r#"
+become(1000)
+file = make("f", 0o600)
+become(2000)
+print("ftruncate", said(lambda: os.ftruncate(file, 3)))
+print("write", said(lambda: os.pwrite(file, b"xyz", 3)))
+print("fsync", said(lambda: os.fsync(file)))
+print("read", said(lambda: os.pread(file, 9, 0)))
+print("ftruncate", said(lambda: os.ftruncate(file, 5)))
+print("truncate", said(lambda: os.truncate("f", 1)))
+print("fchmod", said(lambda: os.fchmod(file, 0o666)))
+print("close", said(lambda: os.close(file)))
+print("size", os.stat("f").st_size)
+"#;
+    let expected = [
+        "ftruncate ok",
+        "write 3",
+        "fsync ok",
+        "read b'012xyz'",
+        "ftruncate ok",
+        "truncate EACCES",
+        "fchmod EPERM",
+        "close ok",
+        "size 5",
+    ];
+    everywhere(script, &expected)
+}
