@@ -133,3 +133,28 @@ print("size", os.stat("f").st_size)
     ];
     everywhere(script, &expected)
 }
+
+#[test]
+fn what_was_written_before_root_took_the_file_away_reaches_it_and_close_says_so() -> Result<()> {
+    let script = r#"
+for name, length in ("small", 10), ("large", 3 << 20):
+    become(1000)
+    file = make(name, 0o600, b"x" * length)
+    become(0)
+    os.chown(name, 0, 0)
+    become(1000)
+    print(name, "fsync", said(lambda: os.fsync(file)))
+    print(name, "close", said(lambda: os.close(file)))
+    become(0)
+    print(name, os.stat(name).st_size)
+"#;
+    let expected = [
+        "small fsync ok",
+        "small close ok",
+        "small 10",
+        "large fsync ok",
+        "large close ok",
+        "large 3145728",
+    ];
+    everywhere(script, &expected)
+}

@@ -58,7 +58,13 @@ impl Client {
         inode: &Arc<Inode>,
         set: &SetAttributes,
     ) -> Result<(), Errno> {
-        self.settle(asked, inode)?;
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            // Servers ask for the right to write at COMMIT, too (knfsd 6.1). Whoever wrote may have
+            // none afterwards.
+            self.settle_durably(asked, inode)?;
+        } else {
+            self.settle(asked, inode)?;
+        }
         let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.subject().size);
         inode.begin_mutation();
         let sent_at = self.core.now();

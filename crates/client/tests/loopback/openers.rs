@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_client::{Caller, InodeId, OpenFile, OpenFlags, plan::SetAttributes};
+use curt_client::{Behaviour, Caller, InodeId, OpenFile, OpenFlags, plan::SetAttributes};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
 use curt_vfs::MemoryVfs;
@@ -22,6 +22,14 @@ fn by(access: AccessMode) -> CacheOptions {
 fn mode(mode: u32) -> SetAttributes {
     SetAttributes {
         mode: Some(mode),
+        ..SetAttributes::default()
+    }
+}
+
+fn owner(uid: u32) -> SetAttributes {
+    SetAttributes {
+        uid: Some(uid),
+        gid: Some(uid),
         ..SetAttributes::default()
     }
 }
@@ -145,5 +153,63 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
             .file;
         assert_eq!(truncate_open(&mounted, &other, &reading, 3), Err(Errno::ACCESS));
         mounted.client.release(&reading);
+    }
+}
+
+#[test]
+fn what_was_written_before_a_file_changed_hands_is_no_loss() {
+    let wide = vec![7; 3 << 20];
+    for bytes in [&b"written"[..], &wide] {
+        for taken_away in [owner(0), mode(0o600)] {
+            let world = World::new();
+            let mounted = world.mount(CacheOptions::default());
+            let me = user(1000);
+            let file = match taken_away.uid {
+                Some(_) => written(&mounted, &me, 0o600, bytes),
+                None => {
+                    let made = mounted.put(&root(), mounted.client.root(), "f", 0o666, b"");
+                    let opened = mounted.client.open(&me, made.id, OpenFlags::writing()).unwrap();
+                    mounted.client.write(&me, &opened.file, 0, bytes).unwrap();
+                    opened.file
+                }
+            };
+            mounted.client.setattr(&root(), file.id(), &taken_away).unwrap();
+            mounted.sent();
+            assert_eq!(mounted.client.fsync(&me, &file, false), Ok(()), "{taken_away:?}");
+            assert_eq!(mounted.client.close(&me, &file), Ok(()), "{taken_away:?}");
+            assert_eq!(mounted.sent(), "", "all was on the server's disk before");
+            let other = world.mount_with(Behaviour::default());
+            let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+            assert!(other.cat(&root(), found.id).unwrap() == bytes[..bytes.len().min(1 << 20)]);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = user(1000);
+    let file = written(&mounted, &me, 0o600, b"before");
+    mounted.client.setattr(&root(), file.id(), &owner(0)).unwrap();
+    assert_eq!(mounted.client.write(&me, &file, 6, b", after"), Ok(7));
+    assert_eq!(mounted.client.fsync(&me, &file, false), Err(Errno::ACCESS));
+    assert_eq!(truncate_open(&mounted, &me, &file, 1), Err(Errno::ACCESS));
+    assert_eq!(mounted.client.close(&me, &file), Ok(()));
+    assert_eq!(mounted.cat(&root(), file.id()).unwrap(), b"before");
+}
+
+#[test]
+fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() {
+    for bytes in [&b"written"[..], &vec![7; 3 << 20]] {
+        let world = World::new();
+        let mounted = world.mount(CacheOptions::default());
+        let other = world.mount(CacheOptions::default());
+        let me = user(1000);
+        let file = written(&mounted, &me, 0o600, bytes);
+        let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+        other.client.setattr(&root(), found.id, &owner(0)).unwrap();
+        assert_eq!(mounted.client.fsync(&me, &file, false), Err(Errno::ACCESS));
+        assert_eq!(mounted.client.close(&me, &file), Ok(()));
     }
 }
