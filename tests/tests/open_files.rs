@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::{Mount, Serve};
+use curt_tests::ganesha::Ganesha;
 use curt_tests::network::Network;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -157,4 +158,34 @@ for name, length in ("small", 10), ("large", 3 << 20):
         "large 3145728",
     ];
     everywhere(script, &expected)
+}
+
+#[test]
+fn names_on_a_mount_of_ganesha_have_255_bytes_at_most() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    let _server = Ganesha::start(&network, &export)?;
+    let source = format!("{}:{}", curt_tests::network::ADDRESS, export.display());
+    let mount = Mount::start(&network, "mount", &source, "")?;
+    let script = r#"
+print(os.statvfs(".").f_namemax, os.pathconf(".", "PC_NAME_MAX"))
+os.close(make("known", 0o644))
+for length in 255, 256, 1023, 1024, 1025:
+    name = "n" * length
+    calls = [
+        lambda: os.close(make(name, 0o644)), lambda: os.unlink(name),
+        lambda: os.mkdir(name), lambda: os.rmdir(name),
+        lambda: os.symlink("known", name), lambda: os.unlink(name),
+        lambda: os.link("known", name), lambda: os.unlink(name),
+        lambda: os.mkfifo(name), lambda: os.unlink(name),
+        lambda: os.rename("known", name), lambda: os.rename(name, "known"),
+        lambda: os.truncate(name, 0) if length > 255 else None,
+    ]
+    print(*sorted({said(call) for call in calls}))
+"#;
+    let said = python(&network, mount.directory(), script)?;
+    let long = "ENAMETOOLONG";
+    ensure!(said == ["255 255", "ok", long, long, long, long], "{said:#?}");
+    mount.unmount()
 }

@@ -6,6 +6,7 @@
 mod access;
 mod closing;
 mod judges;
+mod limits;
 mod listings;
 mod meetings;
 mod memory;
