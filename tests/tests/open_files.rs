@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use curt_tests::curt::{Mount, Serve};
 use curt_tests::ganesha::Ganesha;
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -158,6 +159,46 @@ for name, length in ("small", 10), ("large", 3 << 20):
         "large 3145728",
     ];
     everywhere(script, &expected)
+}
+
+#[test]
+fn a_byte_that_the_servers_file_system_has_no_room_for_is_refused_when_it_is_written() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let options = KnfsdOptions {
+        image: Some(network.directory().join("disk.img")),
+        ..KnfsdOptions::default()
+    };
+    let server = Knfsd::start(&network, KernelNumber(1), 5 * MINUTE, &options)?;
+    let mount = Mount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
+    // ext4 has 2^32 - 1 blocks of 4096 bytes in a file.
+    let script = r#"
+largest = ((1 << 32) - 1) << 12
+file = make("f", 0o644)
+print("far", said(lambda: os.pwrite(file, b"x", 1 << 59)))
+print("behind", said(lambda: os.pwrite(file, b"x", largest)))
+print("ftruncate", said(lambda: os.ftruncate(file, largest + 1)))
+print("truncate", said(lambda: os.truncate("f", 1 << 59)))
+print("data", said(lambda: os.lseek(file, 9, os.SEEK_DATA)))
+print("last", said(lambda: os.pwrite(file, b"xy", largest - 1)))
+print("data", said(lambda: os.lseek(file, 14 << 20, os.SEEK_DATA)) == str(14 << 20))
+print("hole", said(lambda: os.lseek(file, 0, os.SEEK_HOLE)) == str(largest))
+print("close", said(lambda: os.close(file)))
+"#;
+    let said = python(&network, mount.directory(), script)?;
+    let expected = [
+        "far EFBIG",
+        "behind EFBIG",
+        "ftruncate EFBIG",
+        "truncate EFBIG",
+        "data 9",
+        "last 1",
+        "data True",
+        "hole True",
+        "close ok",
+    ];
+    ensure!(said == expected, "{said:#?}");
+    mount.unmount()
 }
 
 #[test]

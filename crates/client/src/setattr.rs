@@ -22,7 +22,7 @@ impl Client {
     /// as truncate(2) does.
     ///
     /// # Errors
-    /// EACCES; those of SETATTR; EINTR.
+    /// EACCES; EFBIG; those of SETATTR; EINTR.
     pub fn setattr(&self, caller: &Caller, id: InodeId, set: &SetAttributes) -> Result<Stat, Errno> {
         let inode = self.held(id)?;
         let asked = self.asked(caller);
@@ -58,6 +58,12 @@ impl Client {
         inode: &Arc<Inode>,
         set: &SetAttributes,
     ) -> Result<(), Errno> {
+        if set
+            .size
+            .is_some_and(|size| size > self.core.size_max(inode.fsid()))
+        {
+            return Err(Errno::FBIG);
+        }
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             // Servers ask for the right to write at COMMIT, too (knfsd 6.1). Whoever wrote may have
             // none afterwards.
