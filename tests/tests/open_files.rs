@@ -230,3 +230,27 @@ for length in 255, 256, 1023, 1024, 1025:
     ensure!(said == ["255 255", "ok", long, long, long, long], "{said:#?}");
     mount.unmount()
 }
+
+#[test]
+fn times_that_nfs_has_no_room_for_become_its_first_and_last_second() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = Serve::start(&network, &export, &[])?;
+    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    let script = r#"
+os.close(make("f", 0o644))
+for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32) * 10**9 + 7:
+    os.utime("f", ns=(time, time))
+    print(os.stat("f").st_atime_ns, os.stat("f").st_mtime_ns)
+"#;
+    let said = python(&network, mount.directory(), script)?;
+    let expected = [
+        "0 0",
+        "0 0",
+        "1 1",
+        "4294967295000000007 4294967295000000007",
+        "4294967295000000000 4294967295000000000",
+    ];
+    ensure!(said == expected, "{said:#?}");
+    mount.unmount()
+}
