@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::{
     api::Stat,
     client::{Asked, Client},
-    data::DataOwner,
+    data::{DataOwner, FileData},
     errno,
     identity::{Caller, InodeId},
     inode::{
@@ -104,6 +104,18 @@ impl Client {
         self.core
             .plane
             .settle(&owner, &asked.interrupt)
+            .map_err(errno::of_data)
+    }
+
+    /// The same, and has the server commit them.
+    pub(crate) fn settle_durably(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if !inode.data_if_any().is_some_and(FileData::has_unwritten) {
+            return Ok(());
+        }
+        let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+        self.core
+            .plane
+            .settle_durably(&owner, &asked.interrupt)
             .map_err(errno::of_data)
     }
 

@@ -168,7 +168,6 @@ impl Client {
         let patience = behaviour
             .soft_revalidation
             .map(|limit| Patience::new(limit, Arc::clone(&clock), Arc::clone(&environment.background)));
-        let step = root.limits.time_step;
         let core = Core::new(CoreParts {
             wire,
             plane,
@@ -178,7 +177,7 @@ impl Client {
             observer: environment.observer.clone(),
             clock,
             options: behaviour.cache,
-            time_step: Duration::new(u64::try_from(step.seconds).unwrap_or(0), step.nanoseconds),
+            limits: root.limits,
         });
         let inode = core.registry.inode(&core, &root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));

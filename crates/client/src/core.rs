@@ -18,8 +18,13 @@ use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    api::Observer, credentials::Identities, data::DataPlane, environment::Clock, inode::InodeRegistry,
-    numbering::Numbering, plan::Wire,
+    api::Observer,
+    credentials::Identities,
+    data::{DataPlane, OFFSET_MAX},
+    environment::Clock,
+    inode::InodeRegistry,
+    numbering::Numbering,
+    plan::{ServerLimits, Wire},
 };
 
 /// File systems whose clocks are told apart; names in further ones are always taken for racy.
@@ -47,6 +52,9 @@ pub(crate) struct Core {
     /// What asking for names together was worth.
     fills: Mutex<fill::Mount>,
     time_step: Duration,
+    /// The file system of the mount's root, and how large a file may be there.
+    root_fsid: u64,
+    file_size_max: u64,
 }
 
 /// By which lives of the server are told apart.
@@ -66,12 +74,13 @@ pub(crate) struct CoreParts {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: CacheOptions,
-    /// FSINFO's time_delta.
-    pub(crate) time_step: Duration,
+    /// The root's FSINFO.
+    pub(crate) limits: ServerLimits,
 }
 
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Arc<Self> {
+        let step = parts.limits.time_step;
         let now = parts.clock.now();
         let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
         Arc::new(Self {
@@ -90,8 +99,19 @@ impl Core {
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
             fills: Mutex::default(),
-            time_step: parts.time_step,
+            time_step: Duration::new(u64::try_from(step.seconds).unwrap_or(0), step.nanoseconds),
+            root_fsid: parts.root_fsid,
+            file_size_max: parts.limits.file_size_max,
         })
+    }
+
+    /// How large a file in the file system `fsid` may be. FSINFO was asked of the root's alone. There,
+    /// as in Linux' client, no byte is taken that the server could only refuse later.
+    pub(crate) fn size_max(&self, fsid: Option<u64>) -> u64 {
+        if fsid == Some(self.root_fsid) && self.file_size_max > 0 {
+            return self.file_size_max.min(OFFSET_MAX);
+        }
+        OFFSET_MAX
     }
 
     /// The present.

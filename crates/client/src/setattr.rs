@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::ObjectKind;
+use curt_policy::{ObjectKind, Rights};
 use curt_trace::{ClientCounter, events::Event, probe};
 use rustix::io::Errno;
 
@@ -12,22 +12,44 @@ use crate::{
     errno,
     identity::{Caller, InodeId},
     inode::{Inode, Kept, LinkText},
+    open::OpenFile,
     plan::{SetAttributes, Wcc, v3},
 };
 
 impl Client {
-    /// Sets attributes; what is `None` stays. Bytes written before are with the server before it is asked, so that it changes
-    /// times and modes after them.
+    /// Sets attributes; what is `None` stays. Bytes written before are with the server before it is
+    /// asked, so that it changes times and modes after them. To set a size takes the right to write,
+    /// as truncate(2) does.
     ///
     /// # Errors
-    /// Those of SETATTR; EINTR.
+    /// EACCES; EFBIG; those of SETATTR; EINTR.
     pub fn setattr(&self, caller: &Caller, id: InodeId, set: &SetAttributes) -> Result<Stat, Errno> {
         let inode = self.held(id)?;
         let asked = self.asked(caller);
+        if set.size.is_some() {
+            // Servers (knfsd 6.1, `curt serve`) let a file's owner do so whatever its mode says, for
+            // the sake of files that are open for writing (RFC 1813 §4.4). A path is no open file.
+            self.require(&asked, &inode, Rights::MODIFY)?;
+        }
         if *set != SetAttributes::default() {
             self.set_attributes(&asked, &inode, set)?;
         }
         self.stat(&asked, &inode)
+    }
+
+    /// The same through an open file, as ftruncate(2): a file that is open for writing is given its
+    /// size in the name of whoever opened it, whoever calls now and whatever its mode says.
+    ///
+    /// # Errors
+    /// As [`Client::setattr`].
+    pub fn setattr_open(&self, caller: &Caller, file: &OpenFile, set: &SetAttributes) -> Result<Stat, Errno> {
+        if set.size.is_none() || !file.flags().write {
+            return self.setattr(caller, file.id(), set);
+        }
+        let asked = self.asked(caller);
+        let opener = Asked::new(file.opener(), asked.interrupt.clone(), asked.began);
+        self.set_attributes(&opener, &file.inode, set)?;
+        self.stat(&asked, &file.inode)
     }
 
     pub(crate) fn set_attributes(
@@ -36,7 +58,19 @@ impl Client {
         inode: &Arc<Inode>,
         set: &SetAttributes,
     ) -> Result<(), Errno> {
-        self.settle(asked, inode)?;
+        if set
+            .size
+            .is_some_and(|size| size > self.core.size_max(inode.fsid()))
+        {
+            return Err(Errno::FBIG);
+        }
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            // Servers ask for the right to write at COMMIT, too (knfsd 6.1). Whoever wrote may have
+            // none afterwards.
+            self.settle_durably(asked, inode)?;
+        } else {
+            self.settle(asked, inode)?;
+        }
         let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.subject().size);
         inode.begin_mutation();
         let sent_at = self.core.now();

@@ -86,10 +86,7 @@ impl Client {
             blocks_available: space.available_bytes / block,
             files: space.total_files,
             files_free: space.free_files,
-            name_max: match self.path_limits.name_max {
-                0 => 255,
-                name_max => name_max,
-            },
+            name_max: self.path_limits.longest_name(),
         }
     }
 }

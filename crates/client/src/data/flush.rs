@@ -74,6 +74,23 @@ impl DataPlane {
         told_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
+    /// The same, and has them on the server's disk.
+    ///
+    /// # Errors
+    /// Interruption.
+    pub fn settle_durably(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        interrupt: &Interrupt,
+    ) -> Result<(), DataError> {
+        let file = owner.data();
+        let target = file.core.lock().writes;
+        self.ask_durable(owner, target);
+        let is_done =
+            |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());
+        told_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
+    }
+
     /// Starts write-behind of a file, without waiting.
     pub fn write_behind(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let target = owner.data().core.lock().writes;

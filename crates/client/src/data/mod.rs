@@ -61,6 +61,11 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// Its size by the last attributes of the server's, however old.
     fn last_size(&self) -> Option<u64>;
 
+    /// The largest size that it can have.
+    fn size_max(&self) -> u64 {
+        OFFSET_MAX
+    }
+
     /// Absorbs the attributes of a READ's or COMMIT's reply, or `None` if it had none. May call [`FileData::invalidate`].
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant);
 
@@ -128,7 +133,7 @@ pub enum DataError {
 }
 
 /// The largest offset that a file may have (off_t of programs).
-const OFFSET_MAX: u64 = i64::MAX as u64;
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Sizes and times of a mount's data half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

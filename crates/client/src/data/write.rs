@@ -8,8 +8,8 @@ use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::{
-    DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData, guarded::Interrupted, ledger::Reservation,
-    segment::Origin, shared::Shared,
+    DataError, DataOwner, DataPlane, OpenData, guarded::Interrupted, ledger::Reservation, segment::Origin,
+    shared::Shared,
 };
 
 /// Where a write goes.
@@ -53,11 +53,12 @@ impl From<Interrupted> for DataError {
 }
 
 impl DataPlane {
-    /// Takes `bytes` to be written through `open`; fewer than all only if it was interrupted in between.
+    /// Takes `bytes` to be written through `open`; fewer than all only if it was interrupted in between,
+    /// or the file can be no larger.
     ///
     /// # Errors
     /// A failure of an earlier write that this open file was not told of; for synchronous files those of this write;
-    /// interruption while waiting for room; an offset that no file reaches.
+    /// interruption while waiting for room; an offset that the file cannot reach.
     pub fn write(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -81,12 +82,17 @@ impl DataPlane {
                 Err(interrupted) => return Err(interrupted.into()),
             };
             let size = Event::NfsSizeGrow.is_wanted().then(|| owner.subject().size);
-            let offset = self.take(owner, open, next, &bytes[done..done + step])?;
-            tell_growth(owner, size, offset + step as u64);
+            let taken = match self.take(owner, open, next, &bytes[done..done + step]) {
+                Ok(taken) => taken,
+                Err(DataError::TooLarge) if done > 0 => break,
+                Err(error) => return Err(error),
+            };
+            let end = taken.offset + taken.count as u64;
+            tell_growth(owner, size, end);
             drop(room);
-            done += step;
-            first.get_or_insert(offset);
-            next = Position::At(offset + step as u64);
+            done += taken.count;
+            first.get_or_insert(taken.offset);
+            next = Position::At(end);
             self.set_to_work(owner);
         }
         if done > 0 && (self.options.synchronous || open.mode.synchronous || open.mode.direct) {
@@ -108,15 +114,16 @@ impl DataPlane {
         self.bounds.ledger.reserve(bytes, interrupt)
     }
 
-    /// Makes `bytes` Dirty; returns their offset.
+    /// Makes as many of `bytes` Dirty as the file can hold there, at least one.
     fn take(
         &self,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
         position: Position<'_>,
         bytes: &[u8],
-    ) -> Result<u64, DataError> {
+    ) -> Result<Taken, DataError> {
         let file = owner.data();
+        let size_max = owner.size_max();
         let whole = self.whole_block(open, position, bytes);
         loop {
             let mut guard;
@@ -145,10 +152,12 @@ impl DataPlane {
                 }
             };
             let state = &mut *guard;
-            let end = offset
-                .checked_add(bytes.len() as u64)
-                .filter(|end| *end <= OFFSET_MAX);
-            let end = end.ok_or(DataError::TooLarge)?;
+            let room = size_max.saturating_sub(offset);
+            let bytes = &bytes[..usize::try_from(room).map_or(bytes.len(), |room| room.min(bytes.len()))];
+            if bytes.is_empty() {
+                return Err(DataError::TooLarge);
+            }
+            let end = offset + bytes.len() as u64;
             state.writes += 1;
             state.resizes += 1;
             state.last_writer = Some(Arc::clone(&open.credential));
@@ -159,13 +168,16 @@ impl DataPlane {
                 keeps: false,
             };
             match whole {
-                Some((block, keeps)) => {
+                Some((block, keeps)) if block.len() == bytes.len() => {
                     origin.keeps = keeps;
                     state.segments.put(offset, block, origin);
                 }
-                None => state.segments.write(offset, bytes, &origin, &self.blocks),
+                Some(_) | None => state.segments.write(offset, bytes, &origin, &self.blocks),
             }
-            return Ok(offset);
+            return Ok(Taken {
+                offset,
+                count: bytes.len(),
+            });
         }
     }
 

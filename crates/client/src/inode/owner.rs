@@ -30,6 +30,10 @@ impl DataOwner for Inode {
         self.facts().state.facts().map(|known| known.size)
     }
 
+    fn size_max(&self) -> u64 {
+        self.core.size_max(self.fsid())
+    }
+
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant) {
         if let Some(attributes) = attributes {
             let _ = self.absorb(attributes, self.core.moment(sent_at));

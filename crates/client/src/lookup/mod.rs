@@ -235,17 +235,14 @@ impl Client {
 
     /// Refuses names that no directory can hold.
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), Errno> {
-        let name_max = match self.path_limits.name_max {
-            0 => 255,
-            name_max => name_max,
-        };
+        let longest = self.path_limits.longest_name();
         if name.is_empty() {
             return Err(Errno::NOENT);
         }
         if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
             return Err(Errno::INVAL);
         }
-        if u32::try_from(name.len()).map_or(true, |length| length > name_max) {
+        if u32::try_from(name.len()).map_or(true, |length| length > longest) {
             return Err(Errno::NAMETOOLONG);
         }
         Ok(())

@@ -301,12 +301,15 @@ pub struct ServerLimits {
     pub sets_times: bool,
 }
 
+/// The longest name that programs and kernels have room for, in bytes (Linux' NAME_MAX).
+const NAME_MAX: u32 = 255;
+
 /// What pathconf(3) tells (RFC 1813 §3.3.20).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathLimits {
     /// Hard links to one object.
     pub links_max: u32,
-    /// Bytes of a name.
+    /// Bytes of a name, as the server says; 0 if it does not. See [`PathLimits::longest_name`].
     pub name_max: u32,
     /// Longer names are refused, not cut.
     pub no_truncation: bool,
@@ -316,4 +319,16 @@ pub struct PathLimits {
     pub case_insensitive: bool,
     /// Names keep their case.
     pub case_preserving: bool,
+}
+
+impl PathLimits {
+    /// The longest name that is sent, in bytes. Ganesha 4.3 says 1024, whatever its file system holds;
+    /// as in Linux' client, no name is longer than NAME_MAX.
+    #[must_use]
+    pub const fn longest_name(&self) -> u32 {
+        match self.name_max {
+            1..NAME_MAX => self.name_max,
+            0 | NAME_MAX.. => NAME_MAX,
+        }
+    }
 }

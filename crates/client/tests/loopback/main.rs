@@ -6,11 +6,13 @@
 mod access;
 mod closing;
 mod judges;
+mod limits;
 mod listings;
 mod meetings;
 mod memory;
 mod mutations;
 mod names;
+mod openers;
 mod opens;
 mod pairs;
 mod restarts;

@@ -201,6 +201,21 @@ impl World {
         transport: Arc<dyn Transport>,
         background: Arc<dyn Background>,
     ) -> Mounted {
+        self.mount_told(behaviour, transport, background, |_| {})
+    }
+
+    /// Of a server that says of itself what `change` makes of it.
+    pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> Mounted {
+        self.mount_told(Behaviour::default(), self.transport(), Arc::new(Inline), change)
+    }
+
+    fn mount_told(
+        &self,
+        behaviour: Behaviour,
+        transport: Arc<dyn Transport>,
+        background: Arc<dyn Background>,
+        change: impl FnOnce(&mut MountedRoot),
+    ) -> Mounted {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
         let never = Interrupt::never();
@@ -210,11 +225,12 @@ impl World {
         };
         let limits = v3::fsinfo(&wire, asker, &self.root).unwrap().outcome.unwrap();
         let path_limits = v3::pathconf(&wire, asker, &self.root).unwrap().outcome.unwrap();
-        let root = MountedRoot {
+        let mut root = MountedRoot {
             handle: self.root,
             limits,
             path_limits,
         };
+        change(&mut root);
         let told = Arc::new(Told::default());
         let environment = Environment {
             clock,

@@ -71,8 +71,14 @@ impl Filesystem for Bridge {
         if set.size.is_some() {
             self.client.live_counters().count(ClientCounter::SetSize);
         }
-        let wanted = convert::set_attributes(set);
-        let stat = self.client.setattr(&self.caller(context), inode(node), &wanted)?;
+        let (caller, wanted) = (self.caller(context), convert::set_attributes(set));
+        // The kernel names an open file for ftruncate(2), and none for truncate(2).
+        let stat = match set.fh {
+            Some(fh) => self
+                .client
+                .setattr_open(&caller, &*self.files.get(fh)?, &wanted)?,
+            None => self.client.setattr(&caller, inode(node), &wanted)?,
+        };
         Ok(self.stat(node, &stat))
     }
 

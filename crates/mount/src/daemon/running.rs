@@ -72,7 +72,7 @@ impl Running {
             },
             write_multiple: limits.write_multiple,
             listing_size: limits.listing_preferred,
-            name_max: self.client.path_limits().name_max,
+            name_max: self.client.path_limits().longest_name(),
             readdirplus: settings.cache.plus != PlusMode::Never,
             links: limits.links,
             symlinks: limits.symlinks,

@@ -17,12 +17,18 @@ impl From<NfsTime> for Timestamp {
 }
 
 impl From<Timestamp> for NfsTime {
-    /// Times before 1970 and after 2106 become the nearest that the protocol can say.
+    /// nfstime3 has unsigned seconds (RFC 1813 §2.5): times before 1970 and after 2106 become its
+    /// first and its last second, as in Linux' client.
     fn from(time: Timestamp) -> Self {
-        let seconds = u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX);
-        Self {
-            seconds,
-            nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
+        match u32::try_from(time.seconds) {
+            Ok(seconds) => Self {
+                seconds,
+                nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
+            },
+            Err(_) => Self {
+                seconds: if time.seconds < 0 { 0 } else { u32::MAX },
+                nanoseconds: 0,
+            },
         }
     }
 }
@@ -141,14 +147,14 @@ mod tests {
             nfs(-1, 5),
             NfsTime {
                 seconds: 0,
-                nanoseconds: 5
+                nanoseconds: 0
             }
         );
         assert_eq!(
             nfs(1 << 40, 5),
             NfsTime {
                 seconds: u32::MAX,
-                nanoseconds: 5
+                nanoseconds: 0
             }
         );
         let odd = Timestamp::from(NfsTime {

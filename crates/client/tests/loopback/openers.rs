@@ -1,0 +1,227 @@
+//! What a file that is open for writing allows whoever opened it, whatever becomes of its mode and owner.
+
+use std::sync::Arc;
+
+use curt_client::{Behaviour, Caller, InodeId, OpenFile, OpenFlags, plan::SetAttributes};
+use curt_policy::{AccessMode, CacheOptions};
+use curt_server::{ExportRules, Squash};
+use curt_vfs::MemoryVfs;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, World, root, user};
+
+const BOTH: [AccessMode; 2] = [AccessMode::Server, AccessMode::ModeBits];
+
+fn by(access: AccessMode) -> CacheOptions {
+    CacheOptions {
+        access,
+        ..CacheOptions::default()
+    }
+}
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    }
+}
+
+fn owner(uid: u32) -> SetAttributes {
+    SetAttributes {
+        uid: Some(uid),
+        gid: Some(uid),
+        ..SetAttributes::default()
+    }
+}
+
+fn size(size: u64) -> SetAttributes {
+    SetAttributes {
+        size: Some(size),
+        ..SetAttributes::default()
+    }
+}
+
+/// truncate(2).
+fn truncate(mounted: &Mounted, caller: &Caller, id: InodeId, length: u64) -> Result<u64, Errno> {
+    let stat = mounted.client.setattr(caller, id, &size(length))?;
+    Ok(stat.attributes.size)
+}
+
+/// ftruncate(2).
+fn truncate_open(mounted: &Mounted, caller: &Caller, file: &OpenFile, length: u64) -> Result<u64, Errno> {
+    let stat = mounted.client.setattr_open(caller, file, &size(length))?;
+    Ok(stat.attributes.size)
+}
+
+/// A file "f" of `caller`'s that is open for writing, and whose bytes are all here still.
+fn written(mounted: &Mounted, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
+    let top = mounted.client.root();
+    let (_, opened) = mounted
+        .client
+        .create(caller, top, b"f", mode, OpenFlags::writing())
+        .unwrap();
+    assert_eq!(
+        mounted.client.write(caller, &opened.file, 0, bytes),
+        Ok(bytes.len())
+    );
+    opened.file
+}
+
+#[test]
+fn a_file_is_truncated_by_its_path_only_by_those_who_may_write_it() {
+    for access in BOTH {
+        let world = World::new();
+        let mounted = world.mount(by(access));
+        let me = user(1000);
+        let file = mounted.put(&me, mounted.client.root(), "f", 0o444, b"0123456789");
+        assert_eq!(
+            truncate(&mounted, &me, file.id, 5),
+            Err(Errno::ACCESS),
+            "{access:?}"
+        );
+        let flags = OpenFlags {
+            truncate: true,
+            ..OpenFlags::reading()
+        };
+        let opened = mounted.client.open(&me, file.id, flags).map(|_| ());
+        assert_eq!(opened, Err(Errno::ACCESS), "{access:?}");
+        assert!(!mounted.sent().contains("SETATTR"), "{access:?}");
+        assert_eq!(mounted.cat(&me, file.id).unwrap(), b"0123456789");
+        assert_eq!(truncate(&mounted, &root(), file.id, 7), Ok(7), "{access:?}");
+        mounted.client.setattr(&me, file.id, &mode(0o200)).unwrap();
+        assert_eq!(truncate(&mounted, &me, file.id, 4), Ok(4), "{access:?}");
+        assert_eq!(truncate(&mounted, &user(2000), file.id, 2), Err(Errno::ACCESS));
+    }
+}
+
+#[test]
+fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"0123");
+    let before = mounted.client.getattr(&root(), file.id).unwrap().attributes;
+    world.seconds(1);
+    assert_eq!(truncate(&mounted, &root(), file.id, 4), Ok(4));
+    let after = mounted.client.getattr(&root(), file.id).unwrap().attributes;
+    assert!(after.mtime > before.mtime && after.ctime > before.ctime);
+}
+
+#[test]
+fn what_root_may_truncate_is_for_the_server_to_say() {
+    let rules = ExportRules {
+        squash: Squash::Root,
+        ..ExportRules::default()
+    };
+    let world = World::serving(rules, std::time::Duration::from_nanos(1), MemoryVfs::new);
+    for access in BOTH {
+        let mounted = world.mount(by(access));
+        let name = format!("{access:?}");
+        let file = mounted.put(&user(1000), mounted.client.root(), &name, 0o644, b"0123");
+        let sent = truncate(&mounted, &root(), file.id, 1);
+        assert_eq!(sent, Err(Errno::ACCESS), "{access:?}");
+        assert!(mounted.sent().contains("ACCESS 1"), "{access:?}");
+    }
+}
+
+#[test]
+fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
+    for access in BOTH {
+        let world = World::new();
+        let mounted = world.mount(by(access));
+        let me = user(1000);
+        let file = written(&mounted, &me, 0o444, b"0123456789");
+        mounted.sent();
+        assert_eq!(truncate_open(&mounted, &me, &file, 5), Ok(5));
+        assert_eq!(
+            mounted.sent(),
+            "SETATTR 1 WRITE 1",
+            "{access:?}: nobody asks for rights"
+        );
+        assert_eq!(truncate_open(&mounted, &me, &file, 20), Ok(20));
+        assert_eq!(
+            truncate(&mounted, &me, file.id(), 1),
+            Err(Errno::ACCESS),
+            "{access:?}"
+        );
+        mounted.client.close(&me, &file).unwrap();
+    }
+}
+
+#[test]
+fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
+    for access in BOTH {
+        let world = World::new();
+        let mounted = world.mount(by(access));
+        let (me, other) = (user(1000), user(2000));
+        let file = written(&mounted, &me, 0o600, b"0123456789");
+        assert_eq!(truncate_open(&mounted, &other, &file, 5), Ok(5), "{access:?}");
+        assert_eq!(truncate(&mounted, &other, file.id(), 3), Err(Errno::ACCESS));
+        mounted.client.close(&other, &file).unwrap();
+        // What is open for reading alone gives nobody a right to write.
+        let reading = mounted
+            .client
+            .open(&me, file.id(), OpenFlags::reading())
+            .unwrap()
+            .file;
+        assert_eq!(truncate_open(&mounted, &other, &reading, 3), Err(Errno::ACCESS));
+        mounted.client.release(&reading);
+    }
+}
+
+#[test]
+fn what_was_written_before_a_file_changed_hands_is_no_loss() {
+    let wide = vec![7; 3 << 20];
+    for bytes in [&b"written"[..], &wide] {
+        for taken_away in [owner(0), mode(0o600)] {
+            let world = World::new();
+            let mounted = world.mount(CacheOptions::default());
+            let me = user(1000);
+            let file = match taken_away.uid {
+                Some(_) => written(&mounted, &me, 0o600, bytes),
+                None => {
+                    let made = mounted.put(&root(), mounted.client.root(), "f", 0o666, b"");
+                    let opened = mounted.client.open(&me, made.id, OpenFlags::writing()).unwrap();
+                    mounted.client.write(&me, &opened.file, 0, bytes).unwrap();
+                    opened.file
+                }
+            };
+            mounted.client.setattr(&root(), file.id(), &taken_away).unwrap();
+            mounted.sent();
+            assert_eq!(mounted.client.fsync(&me, &file, false), Ok(()), "{taken_away:?}");
+            assert_eq!(mounted.client.close(&me, &file), Ok(()), "{taken_away:?}");
+            assert_eq!(mounted.sent(), "", "all was on the server's disk before");
+            let other = world.mount_with(Behaviour::default());
+            let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+            assert!(other.cat(&root(), found.id).unwrap() == bytes[..bytes.len().min(1 << 20)]);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let me = user(1000);
+    let file = written(&mounted, &me, 0o600, b"before");
+    mounted.client.setattr(&root(), file.id(), &owner(0)).unwrap();
+    assert_eq!(mounted.client.write(&me, &file, 6, b", after"), Ok(7));
+    assert_eq!(mounted.client.fsync(&me, &file, false), Err(Errno::ACCESS));
+    assert_eq!(truncate_open(&mounted, &me, &file, 1), Err(Errno::ACCESS));
+    assert_eq!(mounted.client.close(&me, &file), Ok(()));
+    assert_eq!(mounted.cat(&root(), file.id()).unwrap(), b"before");
+}
+
+#[test]
+fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() {
+    for bytes in [&b"written"[..], &vec![7; 3 << 20]] {
+        let world = World::new();
+        let mounted = world.mount(CacheOptions::default());
+        let other = world.mount(CacheOptions::default());
+        let me = user(1000);
+        let file = written(&mounted, &me, 0o600, bytes);
+        let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+        other.client.setattr(&root(), found.id, &owner(0)).unwrap();
+        assert_eq!(mounted.client.fsync(&me, &file, false), Err(Errno::ACCESS));
+        assert_eq!(mounted.client.close(&me, &file), Ok(()));
+    }
+}
