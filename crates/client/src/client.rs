@@ -28,6 +28,7 @@ use crate::{
     held::HeldInodes,
     identity::{Caller, InodeId},
     inode::{Flights, Inode},
+    last_found::LastFound,
     listing::ListingMemory,
     meeting::Turns,
     names::DentryCache,
@@ -76,6 +77,8 @@ pub struct Client {
     pub(crate) flights: Flights,
     /// Requests for the names of a directory that others may wait for.
     pub(crate) fills: Flights,
+    /// What names led to that could not be kept.
+    pub(crate) last_found: LastFound,
     held: HeldInodes,
 }
 
@@ -199,6 +202,7 @@ impl Client {
             patience,
             flights: Flights::default(),
             fills: Flights::default(),
+            last_found: LastFound::default(),
             held,
             core,
         })

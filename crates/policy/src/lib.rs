@@ -26,6 +26,7 @@ pub mod listing;
 pub mod names;
 pub mod open;
 pub mod options;
+pub mod retransmitted;
 pub mod server_clock;
 pub mod time;
 

@@ -16,6 +16,7 @@ mod openers;
 mod opens;
 mod pairs;
 mod restarts;
+mod retransmitted;
 mod silence;
 mod staleness;
 mod trouble;

@@ -13,3 +13,4 @@ mod fill;
 mod kernel;
 mod names;
 mod open;
+mod retransmitted;

@@ -23,6 +23,10 @@ use super::{
 /// The ports that are tried with `resvport`; those below are left to services.
 const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
 
+/// How often an attempt sends its first segment over another socket. TCP doubles the time between two of these (RFC 6298), so
+/// that a network that is back might not be noticed for seconds.
+pub(super) const PACE: Duration = Duration::from_secs(1);
+
 /// The least time after which data that the peer does not acknowledge end the connection.
 const USER_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
@@ -69,8 +73,49 @@ fn port(options: &TcpOptions, address: IpAddr) -> io::Result<u16> {
 }
 
 fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = await_one(options, address)?;
+    tune(&socket, options)?;
+    if is_of_this_machine(&socket, address.ip()) {
+        // What paces sending for the sake of a network, such as BBR with its timers, only takes time where there is none. Reno is
+        // in every kernel and needs no right; without it all works as well.
+        let _slower = sockopt::set_tcp_congestion(&socket, "reno");
+    }
+    Ok(socket)
+}
+
+/// Waits for a socket that is connected. The first one is given all the time there is, for a peer that is far away; beside it
+/// another one is begun in each interval of [`PACE`], in place of the one before.
+fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
+    let end = Instant::now() + options.connect_timeout;
+    let first = begin(options, address)?;
+    let mut next: Option<OwnedFd> = None;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut fds = vec![PollFd::new(&first, PollFlags::OUT)];
+        fds.extend(next.as_ref().map(|next| PollFd::new(next, PollFlags::OUT)));
+        let ready = match rustix::event::poll(&mut fds, Some(&timespec(left.min(jittered(PACE))))) {
+            Ok(_) | Err(Errno::INTR) => fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>(),
+            Err(errno) => return Err(errno.into()),
+        };
+        let socket = match (ready[0], next.take()) {
+            (true, _) => first,
+            (false, Some(next)) if ready[1] => next,
+            (false, _) if left.is_zero() => return Err(Errno::TIMEDOUT.into()),
+            // For want of ports or descriptors there is only the first.
+            (false, _) => {
+                next = begin(options, address).ok();
+                continue;
+            }
+        };
+        sockopt::socket_error(&socket)??;
+        return Ok(socket);
+    }
+}
+
+/// Begins to connect, from a reserved port if that is wanted.
+fn begin(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     if !options.reserved_port {
-        return Ok(connect_from(options, address, None)?);
+        return Ok(begin_from(address, None)?);
     }
     let count = RESERVED.end() - RESERVED.start() + 1;
     // Started anywhere, so that mounts made at the same time do not try the same ports one after the other.
@@ -78,7 +123,7 @@ fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> 
     let mut failure = Errno::ADDRINUSE;
     for offset in 0..u32::from(count) {
         let step = u16::try_from((first + offset) % u32::from(count)).expect("below a u16");
-        match connect_from(options, address, Some(RESERVED.start() + step)) {
+        match begin_from(address, Some(RESERVED.start() + step)) {
             Err(errno @ (Errno::ADDRINUSE | Errno::ADDRNOTAVAIL)) => failure = errno,
             other => return Ok(other?),
         }
@@ -86,7 +131,7 @@ fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> 
     Err(failure.into())
 }
 
-fn connect_from(options: &TcpOptions, address: SocketAddr, port: Option<u16>) -> rustix::io::Result<OwnedFd> {
+fn begin_from(address: SocketAddr, port: Option<u16>) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         Family::INET
     } else {
@@ -104,17 +149,9 @@ fn connect_from(options: &TcpOptions, address: SocketAddr, port: Option<u16>) ->
         rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
     }
     match rustix::net::connect(&socket, &address) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS | Errno::INTR) => finish(&socket, options.connect_timeout)?,
-        Err(errno) => return Err(errno),
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+        Err(errno) => Err(errno),
     }
-    tune(&socket, options)?;
-    if is_of_this_machine(&socket, address.ip()) {
-        // What paces sending for the sake of a network, such as BBR with its timers, only takes time where there is none. Reno is
-        // in every kernel and needs no right; without it all works as well.
-        let _slower = sockopt::set_tcp_congestion(&socket, "reno");
-    }
-    Ok(socket)
 }
 
 /// Whether no network lies between both ends.
@@ -123,20 +160,48 @@ fn is_of_this_machine(socket: &OwnedFd, server: IpAddr) -> bool {
     server.is_loopback() || local.is_ok_and(|local| local.ip() == server)
 }
 
-fn finish(socket: &OwnedFd, timeout: Duration) -> rustix::io::Result<()> {
-    let end = Instant::now() + timeout;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&left)) {
-            Ok(0) => return Err(Errno::TIMEDOUT),
-            Ok(_) => return sockopt::socket_error(socket)?,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Up to a quarter more or less, so that many clients that lost a server together do not come back together.
+pub(super) fn jittered(duration: Duration) -> Duration {
+    let random = random_u32().unwrap_or(u32::MAX / 2);
+    duration.mul_f64(0.75 + f64::from(random) / f64::from(u32::MAX) / 2.0)
+}
+
+/// When the kernel asks whether the peer of a connection is still there, if nothing is sent (tcp(7)).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeepAlive {
+    /// After this time without traffic, and then in each such interval.
+    pub(super) interval: Duration,
+    /// How often before the connection is given up.
+    pub(super) count: u32,
+}
+
+impl KeepAlive {
+    /// After `timeo` and `retrans`, as calls.
+    pub(super) fn of(options: &TcpOptions) -> Self {
+        Self {
+            interval: Duration::from_secs(options.timeout.as_secs().clamp(1, 600)),
+            count: options.retrans.saturating_add(1).min(100),
         }
+    }
+
+    /// As often before the connection is given up, but at another interval.
+    pub(super) const fn every(self, interval: Duration) -> Self {
+        Self { interval, ..self }
+    }
+
+    /// Has the kernel do so. It gives the connection up after the user timeout whatever the count, since that is set as well.
+    pub(super) fn set(self, socket: &OwnedFd) -> rustix::io::Result<()> {
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, self.interval)?;
+        sockopt::set_tcp_keepintvl(socket, self.interval)?;
+        sockopt::set_tcp_keepcnt(socket, self.count)
     }
 }
 
@@ -144,11 +209,7 @@ fn finish(socket: &OwnedFd, timeout: Duration) -> rustix::io::Result<()> {
 /// connection.
 fn tune(socket: &OwnedFd, options: &TcpOptions) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    let interval = Duration::from_secs(options.timeout.as_secs().clamp(1, 600));
-    sockopt::set_tcp_keepidle(socket, interval)?;
-    sockopt::set_tcp_keepintvl(socket, interval)?;
-    sockopt::set_tcp_keepcnt(socket, options.retrans.saturating_add(1).min(100))?;
+    KeepAlive::of(options).set(socket)?;
     // This also ends a connection whose window a live peer keeps shut: give it some time even when calls get little.
     let patience = patience(options).max(USER_TIMEOUT_MIN).as_millis();
     let patience = u32::try_from(patience).unwrap_or(u32::MAX);

@@ -3,8 +3,8 @@
 //! Owns the socket, the calls that wait on it, and two roles that callers take in turn: reading (one waiting caller reads
 //! for all and hands the reading over when its own reply is there) and writing (one caller writes; what is small is given to
 //! it by the others). Invariants: whenever a call waits and nobody reads, one of the waiting is awake or about to be; no
-//! lock is held while a thread waits; a record that was begun is finished, whoever leaves. Lock order: `state`, then a
-//! waiter's place.
+//! lock is held while a thread waits; a record that was begun is finished, whoever leaves. Lock order: `state`, then
+//! `silence` or a waiter's place.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,6 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use curt_trace::{events::Short, probe};
@@ -28,8 +29,11 @@ use rustix::{
 use super::{
     CallError, Reply, Taker,
     activity::Activity,
+    connect::KeepAlive,
     interrupt::Wake,
     journey::Traffic,
+    silence::{LOOK_INTERVAL, Silence},
+    sys,
     taking::is_taken,
     waiter::{Bell, Waiter},
 };
@@ -56,6 +60,11 @@ pub(super) struct Connection {
     reply_max: usize,
     /// Whether any reply has been received on it.
     proved: AtomicBool,
+    keep_alive: KeepAlive,
+    /// Nothing has come for a while, although calls wait.
+    silence: Mutex<Option<Silence>>,
+    /// Whether there is such a silence, for a look without the lock.
+    is_quiet: AtomicBool,
 }
 
 pub(super) struct State {
@@ -92,6 +101,7 @@ impl Connection {
         activity: Arc<Activity>,
         pool: Arc<Pool>,
         reply_max: usize,
+        keep_alive: KeepAlive,
     ) -> io::Result<Self> {
         Ok(Self {
             socket,
@@ -110,6 +120,9 @@ impl Connection {
             pool,
             reply_max,
             proved: AtomicBool::new(false),
+            keep_alive,
+            silence: Mutex::new(None),
+            is_quiet: AtomicBool::new(false),
         })
     }
 
@@ -137,6 +150,61 @@ impl Connection {
         self.proved.load(Ordering::Relaxed)
     }
 
+    /// Nothing came for [`LOOK_INTERVAL`], and calls wait. To be called by the caller that reads.
+    pub(super) fn quiet(&self, now: Instant) {
+        let mut silence = self.silence.lock();
+        let silence = silence.get_or_insert_with(|| {
+            // Where nothing is unacknowledged, the kernel has to ask whether the peer is still there.
+            let _slower = self.keep_alive.every(LOOK_INTERVAL).set(&self.socket);
+            // Relaxed: it is only looked at by whoever reads, and that passes from caller to caller under a lock.
+            self.is_quiet.store(true, Ordering::Relaxed);
+            Silence::new(now)
+        });
+        silence.look(now, sys::acknowledgements(&self.socket).as_ref());
+    }
+
+    /// Whether the server is to be tried over another connection, after `fruitless` others that brought no reply.
+    pub(super) fn is_to_be_probed(&self, now: Instant, fruitless: u32) -> bool {
+        let silence = self.silence.lock();
+        silence.is_some_and(|silence| silence.is_to_be_probed(now, fruitless))
+    }
+
+    /// Whether its peer's kernel has been silent since something came, and calls wait.
+    pub(super) fn is_silent(&self) -> bool {
+        let has_calls = !self.lock().calls.is_empty();
+        has_calls && self.silence.lock().is_some_and(|silence| silence.is_of_kernel())
+    }
+
+    /// Something came.
+    fn silence_ends(&self) {
+        if self.is_quiet.load(Ordering::Relaxed) {
+            self.is_quiet.store(false, Ordering::Relaxed);
+            *self.silence.lock() = None;
+            let _oftener = self.keep_alive.set(&self.socket);
+        }
+    }
+
+    /// Nobody waits any more. That the peer's kernel was silent is remembered for the next call.
+    pub(super) fn idle(&self) {
+        if self.is_quiet.load(Ordering::Relaxed) {
+            self.silence.lock().take_if(|silence| !silence.is_of_kernel());
+            let _oftener = self.keep_alive.set(&self.socket);
+        }
+    }
+
+    /// Closes a connection whose peer is silent, since `why`. Without the handshake of an end, for which it would wait in vain, and
+    /// hold its port.
+    pub(super) fn abandon(&self, why: &str) {
+        let _ = rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
+        self.lost(why);
+    }
+
+    /// The address of the other side.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        let address = rustix::net::getpeername(&self.socket).ok()??;
+        SocketAddr::try_from(address).ok()
+    }
+
     /// Closes the connection; its callers look for another one.
     pub(super) fn close(&self) {
         let mut state = self.lock();
@@ -157,6 +225,7 @@ impl Connection {
             match rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return self.lost("the server closed the connection"),
                 Ok((_, count)) => {
+                    self.silence_ends();
                     inbox.received(count);
                     let any = self.deliver_all(inbox);
                     if any || count < wanted {

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{
     CallError, Interrupt,
-    connect::connect,
+    connect::{PACE, connect, jittered},
     connection::Connection,
     interrupt::Wake,
     journey::{Connecting, Traffic},
@@ -32,7 +32,7 @@ use super::{
 /// The pause after the first failure; doubled by each further one.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The longest pause between two attempts.
+/// The longest pause between two attempts at a server that refuses them.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What an attempt's thread needs; its work is a few system calls and a resolver.
@@ -40,26 +40,29 @@ const STACK_SIZE: usize = 256 << 10;
 
 #[derive(Default)]
 pub(super) struct Lane {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Rung when the transport is closed, to end a pause.
     closing: Condvar,
     outstanding: AtomicUsize,
 }
 
 #[derive(Default)]
-struct State {
-    connection: Option<Arc<Connection>>,
-    connecting: bool,
-    closed: bool,
+pub(super) struct State {
+    pub(super) connection: Option<Arc<Connection>>,
+    /// A thread is making a connection, or trying whether the server answers on one.
+    pub(super) connecting: bool,
+    pub(super) closed: bool,
     /// There was a connection before.
     again: bool,
     /// Attempts that failed, and connections that were lost before the server answered, since it last did.
     failures: u32,
     last_failure: Option<io::ErrorKind>,
+    /// Connections in succession that fell silent without any reply to a call, after the server had answered on them.
+    pub(super) fruitless: u32,
     waiters: Vec<Arc<Waiter>>,
     /// What passed over connections that are gone.
     past: Traffic,
-    made: Connecting,
+    pub(super) made: Connecting,
 }
 
 /// How often an attempt is made.
@@ -166,33 +169,56 @@ impl Lane {
         if state.connecting {
             return false;
         }
-        let lane = Arc::downgrade(self);
-        let shared_by_thread = Arc::downgrade(shared);
+        self.spawn(shared, state, move |lane, shared| make(lane, shared, attempts));
+        true
+    }
+
+    /// Has a thread of its own make a connection by `work`.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        state: &mut State,
+        work: impl FnOnce(&Weak<Self>, &Weak<Shared>) + Send + 'static,
+    ) {
+        let (lane, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
         let thread = thread::Builder::new()
             .name("curt-connect".into())
             .stack_size(STACK_SIZE);
         state.connecting = true;
-        if let Err(error) = thread.spawn(move || make(&lane, &shared_by_thread, attempts)) {
+        if let Err(error) = thread.spawn(move || work(&lane, &shared)) {
             tracing::warn!("no thread to connect with: {error}");
             state.connecting = false;
             state.last_failure = Some(error.kind());
         }
-        true
     }
 
     /// Waits before the next attempt; the state that is returned is locked.
-    fn pause<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(super) fn pause<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if state.failures > 0 {
             let doubled = PAUSE_MIN.saturating_mul(1 << (state.failures - 1).min(16));
-            let end = Instant::now() + doubled.min(PAUSE_MAX);
+            let longest = if state.last_failure.is_some_and(is_of_network) {
+                jittered(PACE)
+            } else {
+                PAUSE_MAX
+            };
+            let end = Instant::now() + doubled.min(longest);
             while !state.closed && !self.closing.wait_until(&mut state, end).timed_out() {}
         }
         state
     }
 }
 
+/// Whether the network is what failed, and not the server: what asks it again costs the server nothing.
+const fn is_of_network(failure: io::ErrorKind) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(
+        failure,
+        TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown
+    )
+}
+
 /// The thread that connects. It holds neither lane nor transport while it waits for the network, so that both can be dropped.
-fn make(lane: &Weak<Lane>, shared: &Weak<Shared>, attempts: Attempts) {
+pub(super) fn make(lane: &Weak<Lane>, shared: &Weak<Shared>, attempts: Attempts) {
     loop {
         let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
             return;
@@ -250,7 +276,12 @@ impl State {
     }
 
     /// Takes over the result of an attempt. Returns whether no further attempt is needed.
-    fn finish(&mut self, made: io::Result<Arc<Connection>>, shared: &Shared, attempts: Attempts) -> bool {
+    pub(super) fn finish(
+        &mut self,
+        made: io::Result<Arc<Connection>>,
+        shared: &Shared,
+        attempts: Attempts,
+    ) -> bool {
         match made {
             Ok(connection) if self.closed => {
                 connection.close();
@@ -285,7 +316,12 @@ impl State {
         }
     }
 
-    fn wake_all(&self) {
+    /// Whether any call waits for a connection.
+    pub(super) const fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    pub(super) fn wake_all(&self) {
         for waiter in &self.waiters {
             waiter.wake();
         }

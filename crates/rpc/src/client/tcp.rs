@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -21,7 +21,7 @@ use curt_xdr::padding;
 use super::{
     CallError, Events, Hardness, Interrupt, Journey, Reply, Request, Taker, TcpOptions, Transport,
     activity::Activity,
-    connect::random_u32,
+    connect::{KeepAlive, random_u32},
     connection::Connection,
     interrupt::{Registration, Wake},
     journey::{Connecting, Traffic},
@@ -43,7 +43,6 @@ const HEAD_KEPT_MAX: usize = 64 << 10;
 pub struct TcpTransport {
     shared: Arc<Shared>,
     lanes: Vec<Arc<Lane>>,
-    xid: AtomicU32,
 }
 
 /// What the connections of a transport have in common.
@@ -51,6 +50,9 @@ pub(super) struct Shared {
     pub(super) options: TcpOptions,
     pub(super) activity: Arc<Activity>,
     pool: Arc<Pool>,
+    xid: AtomicU32,
+    /// The program that is called, and its version: its NULL procedure is asked whether the server answers.
+    program: OnceLock<(u32, u32)>,
 }
 
 impl TcpTransport {
@@ -66,9 +68,10 @@ impl TcpTransport {
                 options,
                 activity,
                 pool: Arc::new(Pool::new(POOL_MAX)),
+                xid: AtomicU32::new(first),
+                program: OnceLock::new(),
             }),
             lanes: (0..count).map(|_| Arc::default()).collect(),
-            xid: AtomicU32::new(first),
         }
     }
 
@@ -166,7 +169,8 @@ impl TcpTransport {
                     reason: "connection lost"
                 });
             }
-            match turn.run(&mut timer, patient) {
+            let quiet = || lane.quiet(&self.shared, &connection);
+            match turn.run(&mut timer, patient, &quiet) {
                 End::Over(outcome) => return outcome,
                 End::Expired => return Err(self.shared.timed_out()),
                 End::Lost => sent_before |= turn.was_sent(),
@@ -181,8 +185,11 @@ impl TcpTransport {
         journey: &mut Journey,
         taker: Option<&Arc<dyn Taker>>,
     ) -> Result<Reply, CallError> {
-        // Pairs with nothing: a number of its own is all that a call needs.
-        let xid = self.xid.fetch_add(1, Ordering::Relaxed);
+        let xid = self.shared.next_xid();
+        let _ = self
+            .shared
+            .program
+            .get_or_init(|| (request.program, request.version));
         let mut head = HEAD.take();
         head.clear();
         let padding = &[0u8; 3][..padding(request.bulk.len())];
@@ -284,7 +291,19 @@ impl Shared {
     /// Makes a connection of a socket that is connected.
     pub(super) fn adopt(&self, socket: OwnedFd) -> io::Result<Arc<Connection>> {
         let (activity, pool) = (Arc::clone(&self.activity), Arc::clone(&self.pool));
-        Connection::new(socket, activity, pool, self.options.reply_max).map(Arc::new)
+        let keep_alive = KeepAlive::of(&self.options);
+        Connection::new(socket, activity, pool, self.options.reply_max, keep_alive).map(Arc::new)
+    }
+
+    /// The number of a new call.
+    pub(super) fn next_xid(&self) -> u32 {
+        // Pairs with nothing: a number of its own is all that a call needs.
+        self.xid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The program that was called first, and its version.
+    pub(super) fn program(&self) -> Option<(u32, u32)> {
+        self.program.get().copied()
     }
 
     pub(super) fn timed_out(&self) -> CallError {

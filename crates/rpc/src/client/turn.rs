@@ -119,7 +119,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Sends the call and waits for the reply. `patient`: never [`End::Expired`].
-    pub(super) fn run(&mut self, timer: &mut Timer, patient: bool) -> End {
+    /// `quiet` is called whenever nothing has come for a while.
+    pub(super) fn run(&mut self, timer: &mut Timer, patient: bool, quiet: &dyn Fn()) -> End {
         loop {
             let looked = {
                 let mut state = self.connection.lock();
@@ -136,7 +137,7 @@ impl<'a> Turn<'a> {
             };
             match next {
                 Next::Stay(end) => {
-                    self.poll(end);
+                    let _ = self.poll(end);
                     continue;
                 }
                 Next::InHand => {
@@ -155,7 +156,8 @@ impl<'a> Turn<'a> {
             }
             match next {
                 Next::Write => self.write(),
-                Next::Poll => self.poll(timer.deadline()),
+                Next::Poll if self.poll(timer.deadline()) == Polled::Quiet && self.inbox.is_some() => quiet(),
+                Next::Poll => {}
                 Next::Park | Next::Stay(_) | Next::InHand => self.waiter.park(timer.deadline()),
             }
         }
@@ -211,6 +213,9 @@ impl<'a> Turn<'a> {
             return Err(End::Over(Err(CallError::Interrupted)));
         }
         if state.closed {
+            if self.journey.transmissions > 0 {
+                self.journey.lost = Some(self.began.elapsed());
+            }
             return Err(End::Lost);
         }
         if self.take_output(state) {
@@ -313,10 +318,11 @@ impl<'a> Turn<'a> {
     }
 
     /// Waits for the socket, and serves it.
-    fn poll(&mut self, deadline: Instant) {
+    fn poll(&mut self, deadline: Instant) -> Polled {
         // A last look, now that `raise` will ring the bell.
         if self.interrupt.is_raised() {
-            return self.waiter.stay();
+            self.waiter.stay();
+            return Polled::Woken;
         }
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, self.inbox.is_some());
@@ -330,6 +336,7 @@ impl<'a> Turn<'a> {
             }
             self.write();
         }
+        polled
     }
 
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so only a server that
@@ -362,6 +369,9 @@ impl Drop for Turn<'_> {
         if let Some(inbox) = self.inbox.take() {
             state.inbox = Some(inbox);
         }
+        if state.calls.is_empty() {
+            self.connection.idle();
+        }
         state.pass_on();
     }
 }
@@ -371,7 +381,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::{
-        super::{activity::Activity, events::NoEvents},
+        super::{activity::Activity, connect::KeepAlive, events::NoEvents},
         *,
     };
     use crate::buffer::Pool;
@@ -394,8 +404,12 @@ mod tests {
         )
         .expect("there are sockets");
         let activity = Arc::new(Activity::new("nobody".into(), Arc::new(NoEvents)));
-        let connection =
-            Connection::new(near, activity, Arc::new(Pool::new(1)), 1 << 20).expect("there are descriptors");
+        let keep_alive = KeepAlive {
+            interval: Duration::from_secs(60),
+            count: 3,
+        };
+        let connection = Connection::new(near, activity, Arc::new(Pool::new(1)), 1 << 20, keep_alive)
+            .expect("there are descriptors");
         let (interrupt, waiter) = (Interrupt::never(), Waiter::current());
         let (taker, mut journey): (Arc<dyn Taker>, _) = (Arc::new(Nobody), Journey::default());
         let turn = Turn::join(

@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-use super::interrupt::Wake;
+use super::{interrupt::Wake, silence::LOOK_INTERVAL};
 
 /// One for each thread that makes calls.
 pub(super) struct Waiter {
@@ -36,8 +36,10 @@ pub(super) struct Bell(OwnedFd);
 pub(super) enum Polled {
     /// The socket is ready for something of what was asked, or has an error.
     Ready,
-    /// The bell rang, or the deadline is over.
+    /// The bell rang, or something else ended the wait.
     Woken,
+    /// Nothing happened until the deadline, or for [`LOOK_INTERVAL`].
+    Quiet,
 }
 
 thread_local! {
@@ -55,11 +57,12 @@ impl Waiter {
         *self.place.lock() = Place::Polling(Arc::clone(bell));
     }
 
-    /// Waits for `socket` or `bell`. To be called after [`Waiter::will_poll`] and a last look.
+    /// Waits for `socket` or `bell`, until the deadline and for [`LOOK_INTERVAL`] at most. To be called after
+    /// [`Waiter::will_poll`] and a last look.
     pub(super) fn poll(&self, socket: &OwnedFd, events: PollFlags, bell: &Bell, deadline: Instant) -> Polled {
         let mut fds = [PollFd::new(socket, events), PollFd::new(&bell.0, PollFlags::IN)];
-        let left = timespec(deadline.saturating_duration_since(Instant::now()));
-        let outcome = rustix::event::poll(&mut fds, Some(&left));
+        let left = deadline.saturating_duration_since(Instant::now());
+        let outcome = rustix::event::poll(&mut fds, Some(&timespec(left.min(LOOK_INTERVAL))));
         self.stay();
         match outcome {
             Ok(count) if count > 0 && !fds[0].revents().is_empty() => Polled::Ready,
@@ -67,7 +70,8 @@ impl Waiter {
                 bell.silence();
                 Polled::Woken
             }
-            // The deadline, a signal, or memory that ran out for a moment: look again.
+            Ok(0) => Polled::Quiet,
+            // A signal, or memory that ran out for a moment: look again.
             Ok(_) | Err(_) => Polled::Woken,
         }
     }

@@ -6,6 +6,8 @@
 mod fake;
 mod journey;
 mod malformed;
+mod outages;
+mod sys;
 mod taking;
 
 use std::{

@@ -1,0 +1,235 @@
+//! Laws of refusals of calls that were sent more than once.
+
+use core::time::Duration;
+
+use curt_policy::{
+    Facts, Moment, ObjectKind, ServerTime, Stamp,
+    retransmitted::{
+        ClockOffset, Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object,
+        is_own_removal, is_own_rename,
+    },
+};
+
+use crate::cases::for_each_case;
+
+const SLACK: Duration = Duration::from_millis(20);
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_start(Duration::from_millis(milliseconds))
+}
+
+/// The server's clock shows so much more than ours, in whole steps.
+fn server_time(milliseconds: u64, ahead: u64, step: u64) -> ServerTime {
+    let shown = (milliseconds + ahead) / step * step;
+    ServerTime::new(
+        i64::try_from(shown / 1000).unwrap(),
+        u32::try_from(shown % 1000 * 1_000_000).unwrap(),
+    )
+}
+
+/// The execution of a call that was sent at 10 s of ours and lost at 11 s, by a clock that is as ours.
+fn execution() -> Execution {
+    let mut offset = ClockOffset::default();
+    offset.learn(server_time(5_000, 0, 1), at(5_000), at(5_001), Duration::ZERO);
+    offset.execution(at(10_000), at(11_000), SLACK).unwrap()
+}
+
+#[test]
+fn without_a_change_of_our_own_no_time_is_known() {
+    assert_eq!(ClockOffset::default().execution(at(1), at(2), SLACK), None);
+}
+
+#[test]
+fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not() {
+    for_each_case(|case| {
+        let ahead = case.pick(&[0, 5_000_000]);
+        let step = case.pick(&[1, 4, 10]);
+        let mut offset = ClockOffset::default();
+        // Two changes of our own whose replies came, the second faster or slower.
+        for (sent, way, back) in [
+            (1_000, 3, 4),
+            (2_000, case.pick(&[1, 3, 50]), case.pick(&[1, 900])),
+        ] {
+            let ctime = server_time(sent + way, ahead, step);
+            offset.learn(
+                ctime,
+                at(sent),
+                at(sent + way + back),
+                Duration::from_millis(step),
+            );
+        }
+        let (sent, lost) = (10_000, 10_000 + case.pick(&[5, 3_000]));
+        let execution = offset.execution(at(sent), at(lost), SLACK).unwrap();
+        let done = case.pick(&[sent + 1, sent + 3, lost]);
+        assert!(execution.includes(server_time(done, ahead, step)));
+        // Our bounds are apart by the fastest way there and back, and a step.
+        for before in [sent - 21 - step, sent - 500, 0] {
+            assert!(
+                !execution.is_followed_by(server_time(before, ahead, step)),
+                "{before}"
+            );
+        }
+        for after in [lost + 4 + 2 * step, lost + 500] {
+            let time = server_time(after, ahead, step);
+            assert!(
+                execution.is_followed_by(time) && !execution.includes(time),
+                "{after}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_clock_that_was_set_is_learned_anew() {
+    for ahead in [0, 20_000] {
+        let mut offset = ClockOffset::default();
+        offset.learn(
+            server_time(1_000, 10_000, 1),
+            at(1_000),
+            at(1_001),
+            Duration::ZERO,
+        );
+        offset.learn(server_time(2_000, ahead, 1), at(2_000), at(2_001), Duration::ZERO);
+        let execution = offset.execution(at(10_000), at(11_000), SLACK).unwrap();
+        assert!(execution.includes(server_time(10_500, ahead, 1)));
+        assert!(!execution.includes(server_time(10_500, 10_000, 1)));
+    }
+}
+
+fn facts(kind: ObjectKind) -> Facts {
+    let time = server_time(10_500, 0, 1);
+    Facts {
+        kind,
+        mode: 0o640,
+        uid: 500,
+        gid: 600,
+        size: 0,
+        stamp: Stamp::Times {
+            mtime: time,
+            ctime: time,
+        },
+    }
+}
+
+#[test]
+fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
+    let (earlier, during) = (server_time(9_000, 0, 1), server_time(10_500, 0, 1));
+    for_each_case(|case| {
+        let kind = case.pick(&[
+            ObjectKind::Regular,
+            ObjectKind::Directory,
+            ObjectKind::Symlink,
+            ObjectKind::Special,
+        ]);
+        let wanted = NewObject {
+            kind,
+            mode: 0o640,
+            uid: 500,
+            gid: 600,
+        };
+        let usual = if kind == ObjectKind::Directory { 2 } else { 1 };
+        let found = FoundObject {
+            facts: Facts {
+                kind: case.pick(&[kind, ObjectKind::Special]),
+                mode: case.pick(&[0o640, 0o600, 0o2640]),
+                uid: case.pick(&[500, 0]),
+                gid: case.pick(&[600, 700, 0]),
+                size: case.pick(&[0, 1]),
+                stamp: Stamp::Times {
+                    mtime: case.pick(&[earlier, during]),
+                    ctime: case.pick(&[earlier, during]),
+                },
+            },
+            links: usual + case.pick(&[0, 1]),
+            is_same: case.pick(&[true, false]),
+        };
+        let mode_counts = kind != ObjectKind::Symlink;
+        let inherits = kind == ObjectKind::Directory && found.facts.mode == 0o2640;
+        let size_counts = kind == ObjectKind::Regular;
+        let expected = found.facts.kind == kind
+            && (!mode_counts || found.facts.mode == 0o640 || inherits)
+            && found.facts.uid == 500
+            && found.facts.gid != 0
+            && (!size_counts || found.facts.size == 0)
+            && found.facts.stamp
+                == (Stamp::Times {
+                    mtime: during,
+                    ctime: during,
+                })
+            && found.links == usual
+            && found.is_same;
+        assert_eq!(
+            is_own_object(&wanted, &found, 700, &execution()),
+            expected,
+            "{wanted:?} {found:?}"
+        );
+    });
+    let directory = FoundObject {
+        facts: facts(ObjectKind::Directory),
+        // As Btrfs says.
+        links: 1,
+        is_same: true,
+    };
+    let wanted = NewObject {
+        kind: ObjectKind::Directory,
+        mode: 0o640,
+        uid: 500,
+        gid: 600,
+    };
+    assert!(is_own_object(&wanted, &directory, 0, &execution()));
+}
+
+#[test]
+fn a_link_is_ours_only_if_the_file_has_one_more_since_then() {
+    for_each_case(|case| {
+        let is_same = case.pick(&[true, false]);
+        let links = LinksChange {
+            before: case.pick(&[None, Some(1), Some(2), Some(u32::MAX)]),
+            now: case.pick(&[1, 2, 3]),
+            ctime: server_time(case.pick(&[9_000, 10_500, 12_000]), 0, 1),
+        };
+        let is_one_more = matches!((links.before, links.now), (Some(1), 2) | (Some(2), 3));
+        let expected = is_same && is_one_more && links.ctime == server_time(10_500, 0, 1);
+        assert_eq!(is_own_link(is_same, &links, &execution()), expected, "{links:?}");
+    });
+}
+
+#[test]
+fn a_removal_is_ours_only_if_directory_and_object_changed_since_then() {
+    for_each_case(|case| {
+        let links = LinksChange {
+            before: case.pick(&[None, Some(0), Some(1), Some(2)]),
+            now: case.pick(&[0, 1, 2]),
+            ctime: server_time(case.pick(&[9_000, 10_500, 12_000]), 0, 1),
+        };
+        let is_one_less = matches!((links.before, links.now), (Some(1), 0) | (Some(2), 1));
+        let is_removed = is_one_less && links.ctime == server_time(10_500, 0, 1);
+        let (remains, is_gone) = case.pick(&[
+            (Remains::Nothing, true),
+            (Remains::Unknown, false),
+            (Remains::Links(links), is_removed),
+        ]);
+        let changed = case.pick(&[9_000, 10_500, 12_000]);
+        let expected = is_gone && changed > 10_000;
+        let directory = server_time(changed, 0, 1);
+        assert_eq!(
+            is_own_removal(&remains, directory, &execution()),
+            expected,
+            "{remains:?} {changed}"
+        );
+    });
+}
+
+#[test]
+fn a_rename_is_ours_only_if_the_object_came_to_its_new_name_since_then() {
+    for_each_case(|case| {
+        let (is_there, was_there) = (case.pick(&[true, false]), case.pick(&[true, false]));
+        let changed = case.pick(&[9_000, 10_500, 12_000]);
+        let expected = is_there && !was_there && changed > 10_000;
+        let directory = server_time(changed, 0, 1);
+        assert_eq!(
+            is_own_rename(is_there, was_there, directory, &execution()),
+            expected
+        );
+    });
+}

@@ -1,0 +1,321 @@
+//! Trying over a new connection whether the server answers, while the one in use is silent.
+//!
+//! Owns the attempts during an outage: one at a time for each of a transport's connections, on a thread that lives only as long as
+//! that takes. What answers first is gone on with. A byte on the old connection ends the attempts. The reply to NULL (RFC 1813
+//! §3.3.0: it does no work) on the new one ends the old connection, and its callers send their calls again, as after any loss of a
+//! connection, with the same numbers. So a call is sent again once per outage, and only if the server's kernel acknowledges
+//! nothing on the old connection while the server itself answers on the new one: one that is slow or stopped is not asked twice.
+//!
+//! `TCP_USER_TIMEOUT` would end the old connection as well, but it cannot tell whether anything else would answer: set to seconds, it
+//! would end connections to servers with a closed window, and those of any outage.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use curt_xdr::Decoder;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::{RecvFlags, SendFlags, sockopt},
+};
+
+use super::{
+    connect::{KeepAlive, connect},
+    connection::Connection,
+    journey::Connecting,
+    lane::{Attempts, Lane, State, make},
+    options::{PortSource, Server, TcpOptions},
+    silence::{LOOK_INTERVAL, Silence},
+    sys,
+    tcp::Shared,
+};
+use crate::{
+    auth::Credential,
+    message::{decode_reply_header, encode_call_header},
+    record::{self, MARK_SIZE},
+};
+
+/// The reply to NULL is never longer: a header with a verifier, or a denial.
+const REPLY_MAX: usize = 1024;
+
+/// The procedure that does nothing (RFC 5531 §12.1).
+const NULL: u32 = 0;
+
+impl Lane {
+    /// Nothing has come on `connection` for a while, although calls wait. To be called by the caller that reads.
+    pub(super) fn quiet(self: &Arc<Self>, shared: &Arc<Shared>, connection: &Arc<Connection>) {
+        let now = Instant::now();
+        connection.quiet(now);
+        let mut state = self.state.lock();
+        let current = state.connection.as_ref();
+        let is_current = current.is_some_and(|current| Arc::ptr_eq(current, connection));
+        let may = is_current && !state.connecting && !state.closed;
+        if may && connection.is_to_be_probed(now, state.fruitless) {
+            let silent = Arc::downgrade(connection);
+            self.spawn(shared, &mut state, move |lane, shared| {
+                probe(lane, shared, &silent)
+            });
+        }
+    }
+}
+
+/// What the thread that probes is to do.
+enum Need {
+    /// Go on.
+    Probe,
+    /// The silent connection has ended by itself, and callers wait for another one.
+    Connection,
+    /// Nothing: something came, or nobody waits.
+    Nothing,
+}
+
+/// The thread that probes. Like the one that connects it holds neither lane nor transport while it waits for the network.
+fn probe(lane: &Weak<Lane>, shared: &Weak<Shared>, silent: &Weak<Connection>) {
+    loop {
+        let Some((options, call)) = prepare(lane, shared, silent) else {
+            return;
+        };
+        let Some(call) = call else {
+            return make(lane, shared, Attempts::Many);
+        };
+        let began = Instant::now();
+        let is_needed = || {
+            let lane = lane.upgrade();
+            lane.is_some_and(|lane| matches!(need(&lane.state.lock(), silent), Need::Probe))
+        };
+        let answered = connect(&options).and_then(|socket| {
+            ask(&socket, call, &options, is_needed)?;
+            Ok(socket)
+        });
+        match settle(lane, shared, silent, answered, began.elapsed()) {
+            Need::Probe => {}
+            Need::Connection => return make(lane, shared, Attempts::Many),
+            Need::Nothing => return,
+        }
+    }
+}
+
+/// Waits before the next attempt, and says where to connect and what to send; no call if an ordinary connection is needed instead,
+/// and nothing if none is.
+fn prepare(
+    lane: &Weak<Lane>,
+    shared: &Weak<Shared>,
+    silent: &Weak<Connection>,
+) -> Option<(TcpOptions, Option<NullCall>)> {
+    let (lane, shared) = (lane.upgrade()?, shared.upgrade()?);
+    let mut state = lane.pause(lane.state.lock());
+    let mut options = shared.options.clone();
+    match need(&state, silent) {
+        Need::Connection => return Some((options, None)),
+        Need::Nothing => {
+            state.connecting = false;
+            return None;
+        }
+        Need::Probe => {}
+    }
+    let peer = silent.upgrade().and_then(|silent| silent.peer());
+    let (Some(peer), Some(program)) = (peer, shared.program()) else {
+        state.connecting = false;
+        return None;
+    };
+    (options.server, options.port) = place(peer);
+    let xid = shared.next_xid();
+    Some((options, Some(NullCall { xid, program })))
+}
+
+const fn place(peer: SocketAddr) -> (Server, PortSource) {
+    (Server::Address(peer.ip()), PortSource::Fixed(peer.port()))
+}
+
+fn need(state: &State, silent: &Weak<Connection>) -> Need {
+    if state.closed {
+        return Need::Nothing;
+    }
+    match silent.upgrade().filter(|silent| !silent.is_closed()) {
+        Some(silent) if silent.is_silent() => Need::Probe,
+        Some(_) => Need::Nothing,
+        None if state.has_waiters() => Need::Connection,
+        None => Need::Nothing,
+    }
+}
+
+/// Takes over the result of an attempt; returns what is to be done now.
+fn settle(
+    lane: &Weak<Lane>,
+    shared: &Weak<Shared>,
+    silent: &Weak<Connection>,
+    answered: io::Result<OwnedFd>,
+    time: Duration,
+) -> Need {
+    let (Some(lane), Some(shared)) = (lane.upgrade(), shared.upgrade()) else {
+        return Need::Nothing;
+    };
+    let mut state = lane.state.lock();
+    let need = need(&state, silent);
+    if matches!(need, Need::Nothing) {
+        state.connecting = false;
+        if let Ok(socket) = &answered {
+            // Nobody has sent anything over it that could be lost, and its port is free at once.
+            let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+        }
+        return need;
+    }
+    let made = answered.and_then(|socket| shared.adopt(socket));
+    state.made.add(&Connecting {
+        binds: 0,
+        connects: u64::from(made.is_ok()),
+        time,
+    });
+    let failure = made.as_ref().err().map(io::Error::kind);
+    let _ = state.finish(made, &shared, Attempts::Many);
+    let silent = silent.upgrade();
+    match failure {
+        None => {
+            let was_fruitful = silent.as_ref().is_none_or(|silent| silent.is_proved());
+            state.fruitless = if was_fruitful {
+                0
+            } else {
+                state.fruitless.saturating_add(1)
+            };
+            state.connecting = false;
+            state.wake_all();
+            drop(state);
+            if let Some(silent) = silent {
+                silent.abandon("it was silent, and the server answers over another connection");
+            }
+            Need::Nothing
+        }
+        // The host is there again, and the port may be another one now.
+        Some(io::ErrorKind::ConnectionRefused) => {
+            drop(state);
+            if let Some(silent) = silent {
+                silent.abandon("it was silent, and the server refuses another connection");
+            }
+            Need::Connection
+        }
+        Some(_) => need,
+    }
+}
+
+/// A call of NULL.
+#[derive(Clone, Copy)]
+struct NullCall {
+    xid: u32,
+    program: (u32, u32),
+}
+
+/// Waits until the server answers `call` on `socket`, however slowly; any reply will do.
+///
+/// # Errors
+/// The connection ends or falls silent as well, what comes makes no sense, or nobody needs it any more.
+fn ask(
+    socket: &OwnedFd,
+    call: NullCall,
+    options: &TcpOptions,
+    is_needed: impl Fn() -> bool,
+) -> io::Result<()> {
+    let keep_alive = KeepAlive::of(options);
+    keep_alive.every(LOOK_INTERVAL).set(socket)?;
+    let mut record = Vec::new();
+    let body = record::open(&mut record);
+    let (program, version) = call.program;
+    encode_call_header(&mut record, call.xid, (program, version, NULL), &Credential::None);
+    record::close(&mut record, body, 0);
+    // It fits the empty buffer of a new connection.
+    rustix::net::send(socket, &record, SendFlags::NOSIGNAL)?;
+    let mut received = Vec::new();
+    let mut silence: Option<Silence> = None;
+    let interval = Timespec {
+        tv_sec: i64::try_from(LOOK_INTERVAL.as_secs()).unwrap_or(1),
+        tv_nsec: 0,
+    };
+    while !is_reply(&received, call.xid)? {
+        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&interval)) {
+            Ok(0) => {
+                let now = Instant::now();
+                let silence = silence.get_or_insert_with(|| Silence::new(now));
+                silence.look(now, sys::acknowledgements(socket).as_ref());
+                if silence.is_to_be_probed(now, 0) || !is_needed() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Ok(_) => receive(socket, &mut received)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(keep_alive.set(socket)?)
+}
+
+fn receive(socket: &OwnedFd, received: &mut Vec<u8>) -> io::Result<()> {
+    let mut room = [0; MARK_SIZE + REPLY_MAX];
+    match rustix::net::recv(socket, &mut room[..], RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok((_, count)) => {
+            received.extend_from_slice(&room[..count]);
+            Ok(())
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether this is the reply to the only call on a connection. Not yet, if it is the beginning of one.
+fn is_reply(received: &[u8], xid: u32) -> io::Result<bool> {
+    let Some((mark, body)) = received.split_first_chunk::<MARK_SIZE>() else {
+        return Ok(false);
+    };
+    // In one fragment: servers send short replies so.
+    let length = u32::from_be_bytes(*mark) & 0x7fff_ffff;
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let is_mark = *mark == record::mark(length) && length <= REPLY_MAX;
+    if !is_mark || body.len() > length {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    if body.len() < length {
+        return Ok(false);
+    }
+    let header = decode_reply_header(&mut Decoder::new(body));
+    match header {
+        Ok(header) if header.xid == xid => Ok(true),
+        Ok(_) | Err(_) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::encode_accepted_header;
+
+    fn reply(xid: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        let body = record::open(&mut out);
+        encode_accepted_header(&mut out, xid);
+        record::close(&mut out, body, 0);
+        out
+    }
+
+    #[test]
+    fn only_one_whole_reply_to_the_call_is_an_answer() {
+        let whole = reply(7);
+        for length in 0..whole.len() {
+            assert_eq!(is_reply(&whole[..length], 7).ok(), Some(false), "{length}");
+        }
+        assert_eq!(is_reply(&whole, 7).ok(), Some(true));
+        assert!(is_reply(&whole, 8).is_err());
+        assert!(is_reply(&[whole.clone(), vec![0]].concat(), 7).is_err());
+        let mut long = record::mark(REPLY_MAX).to_vec();
+        assert_eq!(is_reply(&long, 7).ok(), Some(false));
+        long = record::mark(REPLY_MAX + 1).to_vec();
+        assert!(is_reply(&long, 7).is_err());
+        let mut fragment = whole;
+        fragment[0] = 0;
+        assert!(is_reply(&fragment, 7).is_err());
+        assert!(is_reply(&[record::mark(8).to_vec(), vec![0; 8]].concat(), 0).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! A network that drops every packet without a word, and comes back: what waits goes on at once, and not only when TCP's next
+//! retransmission is due.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use curt_tests::curt::{Mount, program};
+use curt_tests::network::{ADDRESS, Network};
+use curt_tests::process::Running;
+
+/// Where the server is, behind the network that fails.
+const SERVER: &str = "10.77.0.21";
+const SERVER_LINK: &str = "02:00:00:00:00:21";
+const HERE_LINK: &str = "02:00:00:00:00:01";
+const PORT: u16 = 2049;
+const MINUTE: Duration = Duration::from_secs(60);
+/// TCP's next retransmission after it is due at 25 s (the intervals double from 0.2 s).
+const SHORT: Duration = Duration::from_secs(14);
+/// How long after the return of the network calls may still wait.
+const BOUND: Duration = Duration::from_secs(3);
+
+/// What waits in an outage: operations that need the server, each of them one that shall be done once.
+const WAITING: [&str; 5] = [
+    "mkdir made",
+    "mv old new",
+    "rm doomed",
+    "head -c 3000000 /dev/zero >written && sync written && stat -c %s written",
+    "cat large | sha256sum",
+];
+
+/// A server in a network namespace of its own, at the other end of a cable that can be cut.
+struct Far {
+    server: Running,
+    mount: Mount,
+    _holder: Running,
+    network: Network,
+}
+
+/// What a host does with packets for one that it cannot reach.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// It sends them on, and never hears of them: the other host is behind a router.
+    Silently,
+    /// It has to ask who has the address, gets no answer, and says so (EHOSTUNREACH).
+    Unreachable,
+}
+
+impl Far {
+    fn start(lost: Lost, options: &str) -> Result<Self> {
+        let network = Network::new()?;
+        let holder = Running::start(
+            "the server's network",
+            network
+                .command("unshare")
+                .args(["--net", "sh", "-c", "echo ready; exec cat"]),
+        )?;
+        holder.wait_for("ready", MINUTE)?;
+        let pid = holder.pid();
+        // The bridge has another port, so that it keeps its carrier when the cable is cut.
+        let cable = format!(
+            "ip link add kept0 type veth peer name kept1
+            ip link set kept0 up; ip link set kept1 master br0 up
+            ip link set br0 address {HERE_LINK}
+            ip link add cable type veth peer name far address {SERVER_LINK} netns {pid}
+            ip link set cable master br0 up
+            far() {{ nsenter --net=/proc/{pid}/ns/net ip \"$@\"; }}
+            far link set lo up
+            far addr add {SERVER}/24 dev far
+            far link set far up
+            known() {{
+                ip neigh replace {SERVER} lladdr {SERVER_LINK} dev br0 nud permanent
+                far neigh replace {ADDRESS} lladdr {HERE_LINK} dev far nud permanent
+            }}
+            {}",
+            match lost {
+                Lost::Silently => "known",
+                Lost::Unreachable => "",
+            }
+        );
+        network.shell(&cable, MINUTE)?;
+        let export = network.make_directory("export")?;
+        let content = "mkdir tree; cd tree; touch old doomed; head -c 8000000 /dev/urandom >large";
+        network.shell(&format!("cd {}; {content}", export.display()), MINUTE)?;
+        let mut command = network.command("nsenter");
+        command
+            .arg(format!("--net=/proc/{pid}/ns/net"))
+            .arg("--")
+            .arg(program("curt")?)
+            .arg("serve")
+            .arg(&export)
+            .arg("--state")
+            .arg(network.make_directory("state")?)
+            .args(["--bind", &format!("{SERVER}:{PORT}")])
+            .args(["--mount-port", &PORT.to_string()])
+            .args(["--squash", "none", "--insecure", "--no-rpcbind"]);
+        let server = Running::start("curt serve", &mut command)?;
+        network.wait_for_port(SERVER, PORT)?;
+        let source = format!("{SERVER}:{}", export.display());
+        let options = format!("port={PORT},mountport={PORT}{options}");
+        let mount = Mount::start(&network, "mount", &source, &options)?;
+        Ok(Self {
+            server,
+            mount,
+            _holder: holder,
+            network,
+        })
+    }
+
+    fn cut(&self) -> Result<()> {
+        self.network.shell("ip link set cable nomaster", MINUTE).map(drop)
+    }
+
+    fn join(&self) -> Result<()> {
+        self.network
+            .shell("ip link set cable master br0", MINUTE)
+            .map(drop)
+    }
+
+    fn tree(&self) -> String {
+        self.mount.directory().join("tree").display().to_string()
+    }
+
+    /// Begins what waits, once the cable is cut.
+    fn begin(&self) -> Result<Vec<Running>> {
+        WAITING
+            .iter()
+            .map(|what| {
+                let script = format!("cd {}; {what}", self.tree());
+                Running::start(what, self.network.command("bash").args(["-euc", &script]))
+            })
+            .collect()
+    }
+
+    fn stop(mut self) -> Result<()> {
+        self.mount.unmount()?;
+        ensure!(self.server.stop()?.success(), "{}", self.server.output());
+        Ok(())
+    }
+}
+
+/// Cuts the cable for `outage` while operations wait; all of them succeed within [`BOUND`] of its return.
+fn check(lost: Lost, outage: Duration, options: &str) -> Result<()> {
+    let mut far = Far::start(lost, options)?;
+    // The names are known, the data are not; the connection is in use.
+    far.network
+        .shell(&format!("ls -l {} >/dev/null", far.tree()), MINUTE)?;
+    far.cut()?;
+    let mut waiting = far.begin()?;
+    // That is how long the outage is.
+    std::thread::sleep(outage);
+    for process in &mut waiting {
+        ensure!(
+            process.is_running()?,
+            "it did not need the server: {}",
+            process.output()
+        );
+    }
+    far.join()?;
+    let back = Instant::now();
+    let mut took = Vec::new();
+    for process in &mut waiting {
+        let status = process.wait(5 * MINUTE)?;
+        took.push(back.elapsed());
+        ensure!(status.success(), "{status}: {}", process.output());
+    }
+    let last = took.iter().max().copied().unwrap_or_default();
+    println!("after {outage:?}: {took:?}");
+    ensure!(
+        last <= BOUND,
+        "the last went on after {last:?} only:\n{took:?}\n{}",
+        far.mount.process().output()
+    );
+    far.stop()
+}
+
+#[test]
+fn calls_go_on_at_once_when_a_silent_network_is_back() -> Result<()> {
+    check(Lost::Silently, SHORT, "")?;
+    if std::env::var_os("CURT_FULL").is_some() {
+        check(Lost::Silently, Duration::from_secs(30), "")?;
+        check(Lost::Silently, Duration::from_secs(120), "")?;
+        check(Lost::Silently, Duration::from_secs(30), ",timeo=50")?;
+        check(Lost::Silently, Duration::from_secs(30), ",nconnect=4")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn calls_go_on_at_once_when_an_unreachable_host_is_back() -> Result<()> {
+    check(Lost::Unreachable, SHORT, "")?;
+    if std::env::var_os("CURT_FULL").is_some() {
+        check(Lost::Unreachable, Duration::from_secs(30), ",nconnect=4")?;
+        check(Lost::Unreachable, Duration::from_secs(120), "")?;
+    }
+    Ok(())
+}
