@@ -174,3 +174,21 @@ fn root() -> PathBuf {
         .unwrap_or_else(|| Path::new("."))
         .to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_bench_is_the_benchmarks_own() {
+        let words = ["xtask", "bench", "latency", "--only", "READ", "--help"];
+        match Arguments::try_parse_from(words).map(|parsed| parsed.chore) {
+            Ok(Chore::Bench { arguments }) => assert_eq!(arguments, words[2..]),
+            Ok(_) | Err(_) => panic!("it is not passed on"),
+        }
+        let help = Arguments::try_parse_from(["xtask", "bench", "--help"]);
+        assert!(
+            matches!(help.map(|parsed| parsed.chore), Ok(Chore::Bench { arguments }) if arguments == ["--help"])
+        );
+    }
+}

@@ -1,16 +1,18 @@
 //! What FUSE itself allows: a file system of one file that is always in memory, without a server behind it.
 //!
-//! It shows how fast a mount could read at most if the network and the server took no time.
+//! It shows how fast a mount could read at most if the network and the server took no time. Where it is slow instead, its READ and
+//! FSYNC take their time and the kernel keeps nothing of it.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use curt_fuse::{
     Attributes, Context as Asked, Entry, FileSystemSizes, Filesystem, FuseFh, Interruption, Listing, Mount,
     MountFlags, MountOptions, NodeId, Open, Opened, Read, ReadReply, Release, Session, SessionOptions, Stat,
+    Write, open_reply,
 };
 use rustix::io::Errno;
 
@@ -25,19 +27,18 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 struct Bare {
     bytes: u64,
     piece: Vec<u8>,
+    slowness: Duration,
 }
 
-/// Nothing waits here, so nothing is interrupted.
+/// Nothing waits here for long, so nothing is interrupted.
 #[derive(Debug, Default)]
-pub(super) struct Never(AtomicBool);
+pub(super) struct Never;
 
 impl Interruption for Never {
-    fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    fn raise(&self) {}
 
     fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        false
     }
 }
 
@@ -45,12 +46,12 @@ impl Interruption for Never {
 #[derive(Debug)]
 pub(super) struct BareMount {
     mount: Mount,
-    _session: Session<Bare>,
+    session: Session<Bare>,
 }
 
 impl BareMount {
-    /// Mounts a file of `bytes` at `directory`.
-    pub(super) fn new(directory: &Path, bytes: u64) -> Result<Self> {
+    /// Mounts a file of `bytes` at `directory`; `slowness` is what its slow operations take.
+    pub(super) fn new(directory: &Path, bytes: u64, slowness: Duration) -> Result<Self> {
         let options = MountOptions {
             source: "curt-bare".to_owned(),
             subtype: "curt-bare".to_owned(),
@@ -59,35 +60,44 @@ impl BareMount {
                 nodev: true,
                 ..MountFlags::default()
             },
-            allow_other: false,
+            // A server serves it to others.
+            allow_other: !slowness.is_zero(),
         };
         let (mount, device) = Mount::new(directory, &options)?;
         let piece = vec![0; usize::try_from(curt_fuse::IO_BYTES_MAX)?];
-        let session = Session::start(
-            device,
-            Arc::new(Bare { bytes, piece }),
-            &SessionOptions::default(),
-        )?;
+        let bare = Bare {
+            bytes,
+            piece,
+            slowness,
+        };
+        let session = Session::start(device, Arc::new(bare), &SessionOptions::default())?;
         // As a mount of ours has it; only root may set it.
         let _ = mount.set_read_ahead(READ_AHEAD_KIB);
-        Ok(Self {
-            mount,
-            _session: session,
-        })
+        Ok(Self { mount, session })
     }
 
-    /// Unmounts it.
+    /// Unmounts it, though somebody may still have it open.
     pub(super) fn end(self) -> Result<()> {
-        self.mount.detach().context("cannot unmount the bare file system")
+        let detached = self.mount.detach();
+        self.session.interrupt_all();
+        detached.context("cannot unmount the bare file system")
     }
 }
 
 impl Bare {
+    const fn valid(&self) -> Duration {
+        if self.slowness.is_zero() {
+            FOR_EVER
+        } else {
+            Duration::ZERO
+        }
+    }
+
     fn attributes(&self, node: NodeId) -> Attributes {
         let (mode, size) = if node == NODE {
-            (0o100_444, self.bytes)
+            (0o100_666, self.bytes)
         } else {
-            (0o040_555, 0)
+            (0o040_777, 0)
         };
         Attributes {
             inode: node.0,
@@ -103,17 +113,19 @@ impl Bare {
 impl Filesystem for Bare {
     type Interruption = Never;
 
-    fn lookup(&self, _: &Asked<'_, Never>, _: NodeId, name: &[u8]) -> Result<Entry, Errno> {
-        if name != FILE.as_bytes() {
-            return Err(Errno::NOENT);
-        }
-        let attributes = self.attributes(NODE);
+    fn lookup(&self, _: &Asked<'_, Never>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let node = match name {
+            b"." => parent,
+            b".." => NodeId::ROOT,
+            name if name == FILE.as_bytes() => NODE,
+            _ => return Err(Errno::NOENT),
+        };
         Ok(Entry {
-            node: NODE,
+            node,
             generation: 0,
-            entry_valid: FOR_EVER,
-            attributes_valid: FOR_EVER,
-            attributes,
+            entry_valid: self.valid(),
+            attributes_valid: self.valid(),
+            attributes: self.attributes(node),
         })
     }
 
@@ -122,26 +134,44 @@ impl Filesystem for Bare {
     fn getattr(&self, _: &Asked<'_, Never>, node: NodeId, _: Option<FuseFh>) -> Result<Stat, Errno> {
         Ok(Stat {
             attributes: self.attributes(node),
-            valid: FOR_EVER,
+            valid: self.valid(),
         })
     }
 
     fn open(&self, _: &Asked<'_, Never>, _: NodeId, _: &Open) -> Result<Opened, Errno> {
-        Ok(Opened {
-            fh: FuseFh(1),
-            flags: 0,
-        })
+        // Past the page cache each read is a cold one.
+        let flags = if self.slowness.is_zero() {
+            0
+        } else {
+            open_reply::DIRECT_IO
+        };
+        Ok(Opened { fh: FuseFh(1), flags })
     }
 
     fn read(&self, _: &Asked<'_, Never>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
+        sleep(self.slowness);
         let left = self.bytes.saturating_sub(read.offset).min(u64::from(read.size));
         let length = usize::try_from(left).map_or(self.piece.len(), |left| left.min(self.piece.len()));
         reply.send([&self.piece[..length]]);
         Ok(())
     }
 
+    fn write(&self, _: &Asked<'_, Never>, _: NodeId, _: &Write, data: &[u8]) -> Result<u32, Errno> {
+        u32::try_from(data.len()).map_err(|_| Errno::INVAL)
+    }
+
+    fn fsync(&self, _: &Asked<'_, Never>, _: NodeId, _: FuseFh, _: bool) -> Result<(), Errno> {
+        sleep(self.slowness);
+        Ok(())
+    }
+
     fn statfs(&self, _: &Asked<'_, Never>, _: NodeId) -> Result<FileSystemSizes, Errno> {
-        Ok(FileSystemSizes::default())
+        Ok(FileSystemSizes {
+            block_size: 4096,
+            fragment_size: 4096,
+            name_max: 255,
+            ..FileSystemSizes::default()
+        })
     }
 
     fn release(&self, _: &Asked<'_, Never>, _: NodeId, _: &Release) {}

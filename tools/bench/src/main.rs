@@ -23,7 +23,8 @@ use anyhow::Result;
 use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 use curt_bench::processes::Machine;
-use serde_json::json;
+use curt_bench::report::lay_out;
+use serde_json::{Value, json};
 
 use self::times::Compared;
 
@@ -118,6 +119,44 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// Prints tables, each of which is a list of rows under its name; as JSON or for people.
+fn print_rows(as_json: bool, tables: &Value) -> Result<()> {
+    if as_json {
+        return say(&tables.to_string());
+    }
+    say(&Machine::this().line())?;
+    for (name, rows) in tables.as_object().into_iter().flatten() {
+        let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
+        let Some(first) = rows.first() else { continue };
+        let heads: Vec<String> = cells("", first).into_iter().map(|(head, _)| head).collect();
+        let rows = rows.iter().map(|row| {
+            let cells = cells("", row).into_iter();
+            cells.map(|(_, cell)| cell).collect()
+        });
+        let table: Vec<Vec<String>> = std::iter::once(heads).chain(rows).collect();
+        say(&format!("\n{name}\n{}", lay_out(&table)))?;
+    }
+    Ok(())
+}
+
+/// What stands in a row, with its names: words first.
+fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
+    let mut cells = Vec::new();
+    for (name, value) in row.as_object().into_iter().flatten() {
+        let name = format!("{prefix}{name}");
+        match value {
+            Value::Object(_) => cells.extend(self::cells(&format!("{name}."), value)),
+            Value::Number(number) if number.is_f64() => {
+                cells.push((name, format!("{:.2}", number.as_f64().unwrap_or_default())));
+            }
+            Value::Null => cells.push((name, "-".to_owned())),
+            Value::String(word) => cells.insert(0, (name, word.clone())),
+            other => cells.push((name, other.to_string())),
+        }
+    }
+    cells
+}
+
 /// Prints comparisons, and on which machine they were made.
 fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> {
     if as_json {
@@ -125,4 +164,28 @@ fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> 
     }
     say(&machine.line())?;
     compared.iter().try_for_each(|compared| say(&compared.line()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_show_words_first_and_what_is_missing() {
+        let row = json!({"a": 1.125, "op": "READ", "peers": {"ganesha": {"us": 3}}, "z": null});
+        let cells = cells("", &row);
+        let shown: Vec<_> = cells
+            .iter()
+            .map(|(name, cell)| (name.as_str(), cell.as_str()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("op", "READ"),
+                ("a", "1.12"),
+                ("peers.ganesha.us", "3"),
+                ("z", "-")
+            ]
+        );
+    }
 }

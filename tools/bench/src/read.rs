@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::content::Content;
@@ -123,7 +124,7 @@ impl Rounds {
             libnfs("nfs-cat", &[&url(SOURCE)])
         })?);
         let bare = tempfile::tempdir()?;
-        let floor = BareMount::new(bare.path(), mib << 20)?;
+        let floor = BareMount::new(bare.path(), mib << 20, Duration::ZERO)?;
         self.floor.push(measure("reader and daemon", &[], || {
             read(&bare.path().join(bare::FILE), OFlags::empty())
         })?);

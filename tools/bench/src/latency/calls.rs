@@ -1,5 +1,7 @@
 //! The calls of an operation, made beforehand: while it is measured, a call is copied, numbered and sent.
 
+use std::ops::Range;
+
 use anyhow::Result;
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, Cookie, CookieVerifier, CreateArguments, CreateHow, DirectoryName,
@@ -93,10 +95,10 @@ impl Calls {
         &self.slots[0]
     }
 
-    /// Where in a call the name's bytes are and how many they are, for operations whose calls differ by them.
-    pub(super) fn name_span(&self) -> Option<(usize, usize)> {
-        let length = made_name(0).len();
-        self.digits_at.map(|at| (at + NAME_DIGITS - length, length))
+    /// Where in a call the name's bytes are, for operations whose calls differ by them.
+    pub(super) fn name_span(&self) -> Option<Range<usize>> {
+        let end = self.digits_at? + NAME_DIGITS;
+        Some(end - made_name(0).len()..end)
     }
 
     /// Names begin anew: what was made is now removed.

@@ -22,78 +22,55 @@ const HEAD_BYTES: usize = 28;
 
 /// What the replies of one connection are held against.
 pub(super) struct Checks {
-    expected: Expected,
+    /// None: they are the bytes that are known, whatever they mean. So an echo replies.
+    operation: Option<Operation>,
+    /// What LOOKUP finds.
+    found: Option<FileHandle>,
+    /// Of READ: each slot's data, and how long the file is.
+    blocks: Vec<Vec<u8>>,
+    file_bytes: u64,
+    /// How much each WRITE writes.
+    written: usize,
     /// The last reply of each slot that was found right, without its mark and number.
     known: Vec<Vec<u8>>,
-}
-
-enum Expected {
-    /// These bytes, whatever they mean: from an echo.
-    Bytes,
-    Attributes,
-    Access,
-    Found(FileHandle),
-    Data {
-        blocks: Vec<Vec<u8>>,
-        file_bytes: u64,
-    },
-    Written {
-        bytes: usize,
-        stability: Stability,
-    },
-    Made,
-    Removed,
-    Listed,
 }
 
 impl Checks {
     /// For the replies to calls of `operation`.
     pub(super) fn new(operation: Operation, tree: &Tree, connection: usize, slots_count: usize) -> Self {
-        let expected = match operation {
-            Operation::Getattr => Expected::Attributes,
-            Operation::Access => Expected::Access,
-            Operation::Lookup => Expected::Found(tree.files[connection].read),
-            Operation::Read => Expected::Data {
-                blocks: (0..slots_count).map(|slot| content::block(slot, 0)).collect(),
-                file_bytes: FILE_BYTES,
-            },
-            Operation::WriteUnstable => written(Stability::Unstable),
-            Operation::WriteFileSync => written(Stability::FileSync),
-            Operation::Create => Expected::Made,
-            Operation::Remove => Expected::Removed,
-            Operation::ReaddirPlus => Expected::Listed,
+        let blocks = match operation {
+            Operation::Read => (0..slots_count).map(|slot| content::block(slot, 0)).collect(),
+            _ => Vec::new(),
         };
         Self {
-            expected,
+            operation: Some(operation),
+            found: Some(tree.files[connection].read),
+            blocks,
+            file_bytes: FILE_BYTES,
+            written: BLOCK_BYTES,
             known: vec![Vec::new(); slots_count],
         }
     }
 
     /// For replies that are this record, but for the number.
     pub(super) fn echo(record: &[u8], slots_count: usize) -> Self {
+        let known = vec![record[MARK_SIZE + 4..].to_vec(); slots_count];
         Self {
-            expected: Expected::Bytes,
-            known: vec![record[MARK_SIZE + 4..].to_vec(); slots_count],
-        }
-    }
-
-    /// For READs: each slot's data, of a file of so many bytes.
-    pub(super) fn data(blocks: Vec<Vec<u8>>, file_bytes: u64) -> Self {
-        let known = vec![Vec::new(); blocks.len()];
-        Self {
-            expected: Expected::Data { blocks, file_bytes },
+            operation: None,
             known,
+            ..Self::of_file(Operation::Read, Vec::new(), 0)
         }
     }
 
-    /// For unstable WRITEs of so many bytes.
-    pub(super) fn written(bytes: usize, slots_count: usize) -> Self {
+    /// For READs of a whole file of these blocks, or for unstable WRITEs of blocks as long as they are.
+    pub(super) fn of_file(operation: Operation, blocks: Vec<Vec<u8>>, piece: usize) -> Self {
         Self {
-            expected: Expected::Written {
-                bytes,
-                stability: Stability::Unstable,
-            },
-            known: vec![Vec::new(); slots_count],
+            operation: Some(operation),
+            found: None,
+            file_bytes: (blocks.len() * piece) as u64,
+            written: piece,
+            known: vec![Vec::new(); blocks.len()],
+            blocks,
         }
     }
 
@@ -105,69 +82,49 @@ impl Checks {
         if self.known[slot] == bytes {
             return Ok(());
         }
-        self.decode(slot, record)?;
+        let operation = self.operation.context("the echo came back changed")?;
+        self.decode(operation, slot, record)?;
         // Replies to changes never repeat; remembering them would only cost time.
-        if matches!(
-            self.expected,
-            Expected::Attributes
-                | Expected::Access
-                | Expected::Found(_)
-                | Expected::Data { .. }
-                | Expected::Listed
-        ) {
+        if !operation.changes() {
             self.known[slot].clear();
             self.known[slot].extend_from_slice(bytes);
         }
         Ok(())
     }
 
-    fn decode(&self, slot: usize, record: &[u8]) -> Result<()> {
+    fn decode(&self, operation: Operation, slot: usize, record: &[u8]) -> Result<()> {
         let body = results(record)?;
-        match &self.expected {
-            Expected::Bytes => bail!("the echo came back changed"),
-            Expected::Attributes => regular(Some(&ok::<Fattr, ()>(body)?)),
-            Expected::Access => {
+        match operation {
+            Operation::Getattr => regular(Some(&ok::<Fattr, ()>(body)?)),
+            Operation::Access => {
                 let reply = ok::<AccessOk, Option<Fattr>>(body)?;
                 // Read, modify and extend: the owner of a file of mode 0644 has these, and no more than was asked for.
                 let granted = reply.access.0;
                 ensure!(granted & 0x0d == 0x0d && granted <= 0x3f, "access {granted:#x}");
                 regular(reply.attributes.as_ref())
             }
-            Expected::Found(handle) => {
+            Operation::Lookup => {
                 let reply = ok::<LookupOk, Option<Fattr>>(body)?;
-                ensure!(reply.object == *handle, "another handle than before");
+                ensure!(Some(reply.object) == self.found, "another handle than before");
                 regular(reply.attributes.as_ref())
             }
-            Expected::Data { blocks, file_bytes } => data(&blocks[slot], slot, *file_bytes, body),
-            Expected::Written { bytes, stability } => {
+            Operation::Read => data(&self.blocks[slot], slot, self.file_bytes, body),
+            Operation::WriteUnstable | Operation::WriteFileSync => {
                 let reply = ok::<WriteOk, WccData>(body)?;
-                ensure!(
-                    usize::try_from(reply.count)? == *bytes,
-                    "{} bytes written",
-                    reply.count
-                );
-                ensure!(
-                    reply.committed >= *stability,
-                    "committed as {:?}",
-                    reply.committed
-                );
+                let written = usize::try_from(reply.count)?;
+                ensure!(written == self.written, "{written} bytes written");
+                let is_firm = operation == Operation::WriteUnstable || reply.committed == Stability::FileSync;
+                ensure!(is_firm, "committed as {:?}", reply.committed);
                 Ok(())
             }
-            Expected::Made => {
+            Operation::Create => {
                 let reply = ok::<Created, WccData>(body)?;
                 ensure!(reply.object.is_some(), "no handle of the new file");
                 Ok(())
             }
-            Expected::Removed => ok::<WccData, WccData>(body).map(drop),
-            Expected::Listed => listed(body),
+            Operation::Remove => ok::<WccData, WccData>(body).map(drop),
+            Operation::ReaddirPlus => listed(body),
         }
-    }
-}
-
-const fn written(stability: Stability) -> Expected {
-    Expected::Written {
-        bytes: BLOCK_BYTES,
-        stability,
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::await_ready;
 use super::line::prepare;
+use super::shape::Operation;
 
 /// Room for what is received at once, in bytes.
 const INPUT_BYTES: usize = 1 << 20;
@@ -29,54 +31,20 @@ pub(super) struct Task {
     pub(super) call_bytes: usize,
     /// What each is answered with, once its number is put in.
     pub(super) reply: Vec<u8>,
-    pub(super) work: Work,
+    /// None: it is an echo.
+    pub(super) work: Option<Work>,
 }
 
-/// The system calls of an operation. Places are in bytes from the beginning of a call or a reply.
+/// The system calls of an operation, and where in calls and replies what they need is, in bytes from the beginning.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Work {
-    Nothing,
-    /// fstat.
-    Stat {
-        file: PathBuf,
-    },
-    /// pread and fstat.
-    Read {
-        file: PathBuf,
-        offset_at: usize,
-        data_at: usize,
-        bytes: usize,
-    },
-    /// fstat, pwrite and fstat.
-    Write {
-        file: PathBuf,
-        offset_at: usize,
-        data_at: usize,
-        bytes: usize,
-        sync: bool,
-    },
-    /// statat of the name and fstat of the directory.
-    LookUp {
-        directory: PathBuf,
-        name_at: usize,
-        name_bytes: usize,
-    },
-    /// fstat of the directory, openat, fstat of the file, close, fstat of the directory.
-    Create {
-        directory: PathBuf,
-        name_at: usize,
-        name_bytes: usize,
-    },
-    /// fstat, unlinkat and fstat of the directory.
-    Remove {
-        directory: PathBuf,
-        name_at: usize,
-        name_bytes: usize,
-    },
-    /// getdents and statat of each name, fstat of the directory.
-    List {
-        directory: PathBuf,
-    },
+pub(super) struct Work {
+    pub(super) operation: Operation,
+    /// The file or the directory that it is about.
+    pub(super) path: PathBuf,
+    /// The offset in a call, if it has one.
+    pub(super) offset_at: usize,
+    /// The data or the name in a call; of READ, the data in a reply.
+    pub(super) data: Range<usize>,
 }
 
 /// Connects for a task.
@@ -116,7 +84,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     let mut text = vec![0; length];
     stream.read_exact(&mut text)?;
     let task: Task = serde_json::from_slice(&text)?;
-    let mut worker = Worker::new(&task.work)?;
+    let mut worker = task.work.map(Worker::new).transpose()?;
     stream.write_all(&[0])?;
     let mut input = vec![0; INPUT_BYTES.max(2 * task.call_bytes)];
     let (mut filled, mut output) = (0, Vec::new());
@@ -132,7 +100,9 @@ fn answer(mut stream: TcpStream) -> Result<()> {
             let start = output.len();
             output.extend_from_slice(&task.reply);
             output[start + 4..start + 8].copy_from_slice(&call[4..8]);
-            worker.work(call, &mut output[start..])?;
+            if let Some(worker) = &mut worker {
+                worker.work(call, &mut output[start..])?;
+            }
             at += task.call_bytes;
         }
         input.copy_within(at..filled, 0);
@@ -147,95 +117,59 @@ fn answer(mut stream: TcpStream) -> Result<()> {
 /// What is open for the work.
 struct Worker {
     work: Work,
-    file: Option<File>,
+    file: File,
     entries: Vec<MaybeUninit<u8>>,
 }
 
 impl Worker {
-    fn new(work: &Work) -> Result<Self> {
-        let path = match work {
-            Work::Nothing => None,
-            Work::Stat { file } | Work::Read { file, .. } | Work::Write { file, .. } => Some(file),
-            Work::LookUp { directory, .. }
-            | Work::Create { directory, .. }
-            | Work::Remove { directory, .. }
-            | Work::List { directory } => Some(directory),
-        };
-        let writes = matches!(work, Work::Write { .. });
-        let open = |path: &PathBuf| {
-            let file = File::options().read(true).write(writes).open(path);
-            file.with_context(|| path.display().to_string())
-        };
+    fn new(work: Work) -> Result<Self> {
+        let writes = matches!(
+            work.operation,
+            Operation::WriteUnstable | Operation::WriteFileSync
+        );
+        let file = File::options().read(true).write(writes).open(&work.path);
         Ok(Self {
-            work: work.clone(),
-            file: path.map(open).transpose()?,
+            file: file.with_context(|| work.path.display().to_string())?,
+            work,
             entries: vec![MaybeUninit::uninit(); ENTRIES_BYTES],
         })
     }
 
     fn work(&mut self, call: &[u8], reply: &mut [u8]) -> Result<()> {
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
-        match &self.work {
-            Work::Nothing => {}
-            Work::Stat { .. } => drop(rustix::fs::fstat(file)?),
-            Work::Read {
-                offset_at,
-                data_at,
-                bytes,
-                ..
-            } => {
-                let place = &mut reply[*data_at..data_at + bytes];
-                let read = rustix::io::pread(file, place, offset(call, *offset_at))?;
-                ensure!(read == *bytes, "a short read");
-                rustix::fs::fstat(file)?;
+        let (file, data) = (&self.file, self.work.data.clone());
+        match self.work.operation {
+            Operation::Getattr | Operation::Access => {}
+            Operation::Read => {
+                let bytes = data.len();
+                let read = rustix::io::pread(file, &mut reply[data], offset(call, self.work.offset_at))?;
+                ensure!(read == bytes, "a short read");
             }
-            Work::Write {
-                offset_at,
-                data_at,
-                bytes,
-                sync,
-                ..
-            } => {
+            Operation::WriteUnstable | Operation::WriteFileSync => {
                 rustix::fs::fstat(file)?;
-                let data = &call[*data_at..data_at + bytes];
-                let offset = offset(call, *offset_at);
-                let written = if *sync {
+                let (data, offset) = (&call[data], offset(call, self.work.offset_at));
+                let written = if self.work.operation == Operation::WriteFileSync {
                     rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, ReadWriteFlags::SYNC)?
                 } else {
                     rustix::io::pwrite(file, data, offset)?
                 };
-                ensure!(written == *bytes, "a short write");
-                rustix::fs::fstat(file)?;
+                ensure!(written == data.len(), "a short write");
             }
-            Work::LookUp {
-                name_at, name_bytes, ..
-            } => {
-                let name = &call[*name_at..name_at + name_bytes];
-                rustix::fs::statat(file, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                rustix::fs::fstat(file)?;
+            Operation::Lookup => {
+                rustix::fs::statat(file, &call[data], AtFlags::SYMLINK_NOFOLLOW)?;
             }
-            Work::Create {
-                name_at, name_bytes, ..
-            } => {
+            Operation::Create => {
                 rustix::fs::fstat(file)?;
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                let name = &call[*name_at..name_at + name_bytes];
-                let made = rustix::fs::openat(file, name, flags, Mode::from_raw_mode(0o644))?;
+                let made = rustix::fs::openat(file, &call[data], flags, Mode::from_raw_mode(0o644))?;
                 rustix::fs::fstat(&made)?;
-                drop(made);
-                rustix::fs::fstat(file)?;
             }
-            Work::Remove {
-                name_at, name_bytes, ..
-            } => {
+            Operation::Remove => {
                 rustix::fs::fstat(file)?;
-                rustix::fs::unlinkat(file, &call[*name_at..name_at + name_bytes], AtFlags::empty())?;
-                rustix::fs::fstat(file)?;
+                rustix::fs::unlinkat(file, &call[data], AtFlags::empty())?;
             }
-            Work::List { .. } => list(file, &mut self.entries)?,
+            Operation::ReaddirPlus => list(file, &mut self.entries)?,
         }
+        rustix::fs::fstat(file)?;
         Ok(())
     }
 }
@@ -247,7 +181,6 @@ fn list(directory: &File, entries: &mut [MaybeUninit<u8>]) -> Result<()> {
         let entry = entry?;
         rustix::fs::statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
     }
-    rustix::fs::fstat(directory)?;
     Ok(())
 }
 

@@ -50,9 +50,21 @@ impl Line {
         })
     }
 
+    pub(super) const fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
     /// Sends a call of NFS that was made elsewhere; returns the whole record that answers it, its mark included.
     pub(super) fn exchange(&mut self, call: &[u8]) -> Result<Vec<u8>> {
-        self.stream.write_all(call)?;
+        self.send(call)?;
+        self.receive()
+    }
+
+    pub(super) fn send(&mut self, calls: &[u8]) -> Result<()> {
+        Ok(self.stream.write_all(calls)?)
+    }
+
+    pub(super) fn receive(&mut self) -> Result<Vec<u8>> {
         let mut reply = vec![0; record::MARK_SIZE];
         self.stream
             .read_exact(&mut reply)

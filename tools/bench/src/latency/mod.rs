@@ -24,17 +24,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_bench::processes::Machine;
 use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use self::mounted::Mounted;
 use self::processors::Processors;
 use self::report::Report;
 use self::rounds::{Cell, Effort, GROUPS};
 use self::shape::{Operation, Placement, SHAPES, Shape};
+use self::slow::SlowRow;
 use self::subject::{Peer, Place, Role, Subject};
-use crate::say;
 
 /// As whom root asks: servers treat root itself specially.
 const USER: u32 = 1000;
@@ -63,9 +63,6 @@ pub(crate) struct LatencyArguments {
     /// Where our servers keep the files; default: a temporary directory in memory
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// The user to send requests as; default: 1000 if run by root, otherwise the user who runs this
-    #[arg(long, value_name = "UID")]
-    user: Option<u32>,
     /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be repeated. CREATE and REMOVE come together
     #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
     only: Vec<Operation>,
@@ -75,9 +72,6 @@ pub(crate) struct LatencyArguments {
     /// Measure only with this placement of client and servers, and no sizes
     #[arg(long, conflicts_with = "slow")]
     placement: Option<Placement>,
-    /// Leave out the table of sizes
-    #[arg(long, conflicts_with = "only_sizes")]
-    no_sizes: bool,
     /// Measure the table of sizes and nothing else
     #[arg(long, conflicts_with_all = ["only", "shape", "placement", "mount", "peer", "slow"])]
     only_sizes: bool,
@@ -93,40 +87,29 @@ pub(crate) struct LatencyArguments {
 }
 
 pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
+    let credential = credential();
     if arguments.slow {
         let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
-        return slow::run(&credential(user(arguments)), pairs, arguments.json);
+        let rows = slow::measure(&credential, pairs)?;
+        crate::print_rows(arguments.json, &json!({ "slow": rows }))?;
+        return Ok(rows.iter().all(SlowRow::holds));
     }
-    let report = measure(arguments)?;
-    if arguments.json {
-        say(&serde_json::to_string(&report)?)?;
-    } else {
-        say(&format!("{}\n\n{}", Machine::this().line(), report.text()))?;
-    }
+    let report = measure(arguments, &credential)?;
+    crate::print_rows(arguments.json, &serde_json::to_value(&report)?)?;
     Ok(true)
 }
 
-fn effort(arguments: &LatencyArguments) -> Effort {
-    Effort {
-        rounds: usize::from(arguments.rounds),
-        sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
-        operations_min: if arguments.quick { 16 } else { 100 },
-    }
-}
-
-fn measure(arguments: &LatencyArguments) -> Result<Report> {
+fn measure(arguments: &LatencyArguments, credential: &Credential) -> Result<Report> {
     let (directory, _ours) = directory(arguments)?;
     let state = tempfile::Builder::new().prefix("curt-latency-").tempdir()?;
-    let user = user(arguments);
     // Whoever asks makes the files.
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
-    let credential = credential(user);
     let place = Place {
         directory: &directory,
         state: state.path(),
-        credential: &credential,
+        credential,
         prefix: &format!("latency-{}", std::process::id()),
     };
     let mut subjects = subjects(arguments, &place)?;
@@ -163,15 +146,10 @@ fn directory(arguments: &LatencyArguments) -> Result<(PathBuf, Option<tempfile::
     Ok((ours.path().to_owned(), Some(ours)))
 }
 
-fn user(arguments: &LatencyArguments) -> u32 {
+/// Who asks: this user, or some other where that is root.
+fn credential() -> Credential {
     let own = rustix::process::geteuid();
-    arguments
-        .user
-        .unwrap_or_else(|| if own.is_root() { USER } else { own.as_raw() })
-}
-
-/// Who asks.
-fn credential(user: u32) -> Credential {
+    let user = if own.is_root() { USER } else { own.as_raw() };
     Credential::Sys(SysCredential {
         machine_name: MachineName::new(b"curt-bench"),
         uid: user,
@@ -184,12 +162,12 @@ fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subje
     if arguments.only_sizes {
         return Ok(Vec::new());
     }
-    let curt = Subject::serving(place, Role::Curt, &[])?;
+    let curt = Subject::serving(place, Role::Curt)?;
     let mut subjects = vec![
         Subject::bare(place, Role::Echo, &curt)?,
         Subject::bare(place, Role::Floor, &curt)?,
         curt,
-        Subject::serving(place, Role::Uncached, &["--filecache", "off"])?,
+        Subject::serving(place, Role::Uncached)?,
     ];
     for peer in &arguments.peer {
         let known = |subject: &Subject| subject.name == peer.name;
@@ -242,9 +220,13 @@ fn all(
     processors: &Processors,
     place: &Place<'_>,
 ) -> Result<Report> {
-    let effort = effort(arguments);
+    let effort = Effort {
+        rounds: usize::from(arguments.rounds),
+        sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
+        operations_min: if arguments.quick { 16 } else { 100 },
+    };
     let is_part = !arguments.only.is_empty() || !arguments.shape.is_empty() || arguments.placement.is_some();
-    let largest = match (arguments.no_sizes || is_part, arguments.quick) {
+    let largest = match (is_part, arguments.quick) {
         (true, _) => 0,
         (false, true) => 64 << 10,
         (false, false) => sizes::MOST,
@@ -252,12 +234,10 @@ fn all(
     let cells = cells(arguments);
     let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
     let bar = progress(cells.len() + usize::from(rounds_of_sizes));
-    let mut report = Report {
-        rows: Vec::new(),
-        sizes: Vec::new(),
-    };
+    let mut report = Report::default();
     for (operations, shape, placement) in cells {
-        bar.set_message(format!("{} {shape} {placement}", operations[0]));
+        let what = format!("{} {shape} {placement:?}", operations[0].name());
+        bar.set_message(what.clone());
         let cell = Cell {
             operations,
             shape,
@@ -265,9 +245,7 @@ fn all(
             generation: 1 + bar.position(),
         };
         let rows = rounds::measure(cell, &effort, subjects, mounted, processors);
-        report
-            .rows
-            .extend(rows.with_context(|| format!("{} {shape} {placement}", operations[0]))?);
+        report.rows.extend(rows.context(what)?);
         bar.inc(1);
     }
     let pids: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
@@ -287,8 +265,8 @@ fn servers_of_sizes(place: &Place<'_>, processors: &Processors, round: u16) -> R
         ..*place
     };
     let servers = [
-        Subject::serving(&place, Role::Curt, &[])?,
-        Subject::serving(&place, Role::Uncached, &["--filecache", "off"])?,
+        Subject::serving(&place, Role::Curt)?,
+        Subject::serving(&place, Role::Uncached)?,
     ];
     let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
     processors.place(Placement::OneCpu, &pids)?;

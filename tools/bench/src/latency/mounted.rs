@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::processes::{Curt, MountProcess, Testbed};
-use rustix::fs::{Access, AtFlags, CWD, OFlags};
+use rustix::fs::{Access, OFlags};
 
 use super::content;
 use super::shape::{BLOCK_BYTES, LISTED_NAMES, OUTSTANDING_MAX, Operation};
 use super::tree::{LISTED, MADE, file_name, written_name};
-
-/// O_DIRECT wants memory at an address like this.
-const ALIGNMENT: usize = 4096;
 
 /// A mount, and the tree on it that is used.
 pub(super) struct Mounted {
@@ -56,11 +53,11 @@ impl Mounted {
     ) -> Result<Duration> {
         let mut call = self
             .call(operation, generation)
-            .with_context(|| format!("{operation} through the mount"))?;
+            .with_context(|| format!("{} through the mount", operation.name()))?;
         let start = Instant::now();
         for number in 0..operations {
             let before = Instant::now();
-            call(number).with_context(|| format!("{operation} through the mount"))?;
+            call(number).with_context(|| format!("{} through the mount", operation.name()))?;
             let nanoseconds = before.elapsed().as_nanos();
             latencies.push(u32::try_from(nanoseconds).unwrap_or(u32::MAX));
         }
@@ -76,21 +73,14 @@ impl Mounted {
                 Box::new(move |_| Ok(rustix::fs::fstat(&file).map(drop)?))
             }
             Operation::Lookup => Box::new(move |_| Ok(rustix::fs::stat(&file).map(drop)?)),
-            Operation::Access => Box::new(move |_| {
-                Ok(rustix::fs::accessat(
-                    CWD,
-                    &file,
-                    Access::READ_OK,
-                    AtFlags::empty(),
-                )?)
-            }),
+            Operation::Access => Box::new(move |_| Ok(rustix::fs::access(&file, Access::READ_OK)?)),
             Operation::Read => {
                 let file = File::options().read(true).custom_flags(direct()).open(file)?;
                 let blocks: Vec<_> = (0..OUTSTANDING_MAX).map(|slot| content::block(slot, 0)).collect();
-                let mut aligned = Aligned::new();
+                let mut aligned = Box::new(Aligned([0; BLOCK_BYTES]));
                 Box::new(move |number| {
                     let slot = number % OUTSTANDING_MAX;
-                    let bytes = aligned.bytes();
+                    let bytes = &mut aligned.0;
                     file.read_exact_at(bytes, (slot * BLOCK_BYTES) as u64)?;
                     ensure!(bytes == blocks[slot].as_slice(), "other data than were written");
                     Ok(())
@@ -123,10 +113,10 @@ impl Mounted {
         };
         let path = self.tree.join(written_name(0));
         let file = File::options().write(true).custom_flags(flags).open(path)?;
-        let mut aligned = Aligned::new();
+        let mut aligned = Box::new(Aligned([0; BLOCK_BYTES]));
         Ok(Box::new(move |number| {
             let slot = number % OUTSTANDING_MAX;
-            let bytes = aligned.bytes();
+            let bytes = &mut aligned.0;
             content::fill(bytes, slot as u64, generation);
             Ok(file.write_all_at(bytes, (slot * BLOCK_BYTES) as u64)?)
         }))
@@ -142,19 +132,5 @@ fn flag(flags: OFlags) -> i32 {
 }
 
 /// A block of memory where O_DIRECT wants it.
-struct Aligned {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl Aligned {
-    fn new() -> Self {
-        let memory = vec![0; BLOCK_BYTES + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Self { memory, start }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + BLOCK_BYTES]
-    }
-}
+#[repr(align(4096))]
+struct Aligned([u8; BLOCK_BYTES]);

@@ -1,14 +1,13 @@
-//! What was measured, as JSON and as tables.
+//! What was measured, as JSON.
 
 use std::collections::BTreeMap;
 
-use curt_bench::report::lay_out;
 use serde::Serialize;
 
 use super::shape::{Operation, Placement};
 
 /// All of it; the keys are an interface.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) rows: Vec<Row>,
     pub(super) sizes: Vec<SizeRow>,
@@ -66,109 +65,6 @@ pub(super) struct SizeRow {
     pub(super) ratio_high: f64,
 }
 
-impl Report {
-    /// For people.
-    pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        for placement in Placement::ALL {
-            let rows: Vec<&Row> = self
-                .rows
-                .iter()
-                .filter(|row| row.placement == placement)
-                .collect();
-            if rows.is_empty() {
-                continue;
-            }
-            text += match placement {
-                Placement::Any => "Client and servers on any processor (µs, medians)\n\n",
-                Placement::OneCpu => "Client and servers on one processor (µs, medians)\n\n",
-            };
-            text += &lay_out(&table(&rows));
-            text.push('\n');
-        }
-        if !self.sizes.is_empty() {
-            text += "With the file cache and without, on one processor (µs for each size, medians)\n\n";
-            text += &lay_out(&sizes_table(&self.sizes));
-        }
-        text
-    }
-}
-
-fn table(rows: &[&Row]) -> Vec<Vec<String>> {
-    let mut head: Vec<String> = [
-        "operation",
-        "conn x out",
-        "echo",
-        "floor",
-        "curt",
-        "p99",
-        "ratio to floor",
-        "kops/s",
-        "CPU",
-        "cache off",
-        "mount",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    let names: Vec<&String> = rows
-        .first()
-        .map_or_else(Vec::new, |row| row.peers.keys().collect());
-    for name in &names {
-        head.extend([(*name).clone(), format!("{name} kops/s"), format!("{name} CPU")]);
-    }
-    let mut lines = vec![head];
-    for row in rows {
-        let mut line = vec![
-            row.op.name().to_owned(),
-            format!("{} x {}", row.connections, row.outstanding),
-            microseconds(Some(row.echo_us)),
-            microseconds(Some(row.floor_us)),
-            microseconds(Some(row.curt_us)),
-            microseconds(Some(row.curt_p99_us)),
-            with_interval(row.ratio, row.ratio_low, row.ratio_high),
-            thousands(Some(row.ops_per_s)),
-            microseconds(row.cpu_us),
-            microseconds(row.filecache_off_us),
-            microseconds(row.mount_us),
-        ];
-        for name in &names {
-            let peer = row.peers.get(*name);
-            line.push(microseconds(peer.and_then(|peer| peer.us)));
-            line.push(thousands(peer.and_then(|peer| peer.ops_per_s)));
-            line.push(microseconds(peer.and_then(|peer| peer.cpu_us)));
-        }
-        lines.push(line);
-    }
-    lines
-}
-
-fn sizes_table(rows: &[SizeRow]) -> Vec<Vec<String>> {
-    let head = ["KiB", "pass", "on", "off", "on by off"];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
-    for row in rows {
-        lines.push(vec![
-            (row.bytes >> 10).to_string(),
-            row.pass.to_owned(),
-            microseconds(Some(row.on_us)),
-            microseconds(Some(row.off_us)),
-            with_interval(row.ratio, row.ratio_low, row.ratio_high),
-        ]);
-    }
-    lines
-}
-
-fn with_interval(ratio: f64, low: f64, high: f64) -> String {
-    format!("{ratio:.2} ({low:.2} to {high:.2})")
-}
-
-fn microseconds(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
-}
-
-fn thousands(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{:.0}", value / 1000.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,21 +120,5 @@ mod tests {
                 r#""sizes":[{"bytes":1024,"pass":"rewrite","on_us":8.0,"off_us":10.0,"ratio":0.75,"ratio_low":0.5,"ratio_high":1.0}]}"#
             )
         );
-    }
-
-    #[test]
-    fn the_table_shows_peers_and_what_is_missing() {
-        let text = report().text();
-        for shown in [
-            "one processor",
-            "WRITE FILE_SYNC",
-            "ganesha kops/s",
-            "39",
-            "1.12 (1.00 to 1.25)",
-            "rewrite",
-        ] {
-            assert!(text.contains(shown), "{shown} is not in\n{text}");
-        }
-        assert!(!text.contains("any processor"));
     }
 }

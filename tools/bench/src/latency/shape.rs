@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a READ and a WRITE.
 pub(super) const BLOCK_BYTES: usize = 4096;
@@ -17,13 +17,16 @@ pub(super) const CONNECTIONS_MAX: usize = 16;
 pub(super) const OUTSTANDING_MAX: usize = 64;
 
 /// An operation that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub(super) enum Operation {
     Getattr,
     Access,
     Lookup,
     Read,
+    #[serde(rename = "WRITE UNSTABLE")]
     WriteUnstable,
+    #[serde(rename = "WRITE FILE_SYNC")]
     WriteFileSync,
     Create,
     Remove,
@@ -46,18 +49,20 @@ impl Operation {
         }
     }
 
-    /// How many bytes of data it moves, if it moves any.
-    pub(super) const fn bytes(self) -> Option<usize> {
-        match self {
-            Self::Read | Self::WriteUnstable | Self::WriteFileSync => Some(BLOCK_BYTES),
-            Self::Getattr | Self::Access | Self::Lookup | Self::Create | Self::Remove | Self::ReaddirPlus => {
-                None
-            }
-        }
+    /// Whether it changes something, so that no two replies are alike.
+    pub(super) fn changes(self) -> bool {
+        matches!(
+            self,
+            Self::WriteUnstable | Self::WriteFileSync | Self::Create | Self::Remove
+        )
     }
-}
 
-impl Operation {
+    /// How many bytes of data it moves, if it moves any.
+    pub(super) fn bytes(self) -> Option<usize> {
+        let moves = matches!(self, Self::Read | Self::WriteUnstable | Self::WriteFileSync);
+        moves.then_some(BLOCK_BYTES)
+    }
+
     /// All of them, in the order in which they are shown.
     const ALL: [Self; 9] = [
         Self::Getattr,
@@ -80,18 +85,6 @@ impl FromStr for Operation {
             .into_iter()
             .find(|operation| operation.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Serialize for Operation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 
@@ -160,15 +153,6 @@ pub(super) enum Placement {
 impl Placement {
     /// Both.
     pub(super) const ALL: [Self; 2] = [Self::Any, Self::OneCpu];
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Any => "any",
-            Self::OneCpu => "one-cpu",
-        })
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::check::Checks;
 use super::client::Lane;
 use super::content;
 use super::report::SizeRow;
+use super::shape::Operation;
 use super::subject::Subject;
 use super::tree::{make_file, remove_file};
 use crate::statistics::{median, paired};
@@ -156,15 +157,11 @@ impl<'a> Side<'a> {
             reads.push(call);
             blocks.push(data);
         }
-        let file_bytes = (pieces * piece) as u64;
-        let checks = Checks::data(blocks, file_bytes);
+        let written = Checks::of_file(Operation::WriteUnstable, blocks.clone(), piece);
+        let read = Checks::of_file(Operation::Read, blocks, piece);
         Ok(Self {
-            writing: Lane::new(
-                subject.stream(0)?,
-                Calls::ready(writes),
-                Checks::written(piece, pieces),
-            )?,
-            reading: Lane::new(subject.stream(0)?, Calls::ready(reads), checks)?,
+            writing: Lane::new(subject.stream(0)?, Calls::ready(writes), written)?,
+            reading: Lane::new(subject.stream(0)?, Calls::ready(reads), read)?,
             subject,
             file,
             calls: size / piece,

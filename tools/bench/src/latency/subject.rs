@@ -1,5 +1,6 @@
 //! Who is measured: the echo, the floor, our server with and without its file cache, and other servers.
 
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -72,6 +73,46 @@ pub(super) enum Role {
     Peer,
 }
 
+impl Role {
+    /// How it is called; a peer has a name of its own.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Floor => "floor",
+            Self::Curt => "curt",
+            Self::Uncached => "filecache-off",
+            Self::Peer => "peer",
+        }
+    }
+}
+
+/// Starts `curt serve` on loopback with these arguments besides, and its state below `state`.
+pub(super) fn serve(
+    arguments: &[&OsStr],
+    state: &Path,
+    credential: &Credential,
+) -> Result<(Daemon, SocketAddr, Line)> {
+    let port = free_port()?;
+    let mut command = Curt::beside()?.command();
+    command
+        .arg("serve")
+        .args(arguments)
+        .args([
+            "--bind",
+            &format!("127.0.0.1:{port}"),
+            "--mount-port",
+            &port.to_string(),
+        ])
+        .args(["--no-rpcbind", "--state"])
+        .arg(state.join(format!("state-{port}")));
+    let mut daemon = Daemon::start("curt serve", &mut command)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let line = daemon.until("curt serve accepts", START, || {
+        Ok(Line::connect(address, credential).ok())
+    })?;
+    Ok((daemon, address, line))
+}
+
 /// One of them.
 pub(super) struct Subject {
     pub(super) role: Role,
@@ -101,34 +142,17 @@ pub(super) struct Place<'a> {
 }
 
 impl Subject {
-    /// `curt serve` on loopback; `options` come after those that every one gets.
-    pub(super) fn serving(place: &Place<'_>, role: Role, options: &[&str]) -> Result<Self> {
-        let name = match role {
-            Role::Uncached => "filecache=off",
-            _ => "curt",
-        };
-        let port = free_port()?;
-        let mut command = Curt::beside()?.command();
-        command
-            .arg("serve")
-            .arg(place.directory)
-            .args([
-                "--bind",
-                &format!("127.0.0.1:{port}"),
-                "--mount-port",
-                &port.to_string(),
-            ])
-            .args(["--insecure", "--no-rpcbind", "--squash", "none", "--state"])
-            .arg(place.state.join(format!("state-{port}")))
-            .args(options);
-        let mut daemon = Daemon::start("curt serve", &mut command)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut line = daemon.until("curt serve accepts", START, || {
-            Ok(Line::connect(address, place.credential).ok())
-        })?;
-        let pid = Some(daemon.pid());
+    /// `curt serve` on loopback.
+    pub(super) fn serving(place: &Place<'_>, role: Role) -> Result<Self> {
+        let mut arguments = vec![place.directory.as_os_str()];
+        arguments.extend(["--insecure", "--squash", "none"].map(OsStr::new));
+        if role == Role::Uncached {
+            arguments.extend(["--filecache", "off"].map(OsStr::new));
+        }
+        let (daemon, address, mut line) = serve(&arguments, place.state, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        Self::new(place, (role, name), (address, root), line, pid, Some(daemon))
+        let pid = Some(daemon.pid());
+        Self::new(place, role, role.name(), (address, root), line, pid, Some(daemon))
     }
 
     /// A server that runs already.
@@ -144,14 +168,8 @@ impl Subject {
                     let root = Line::connect(mount_address(address), place.credential)?
                         .mount(peer.path.as_bytes())
                         .with_context(|| peer.name.clone())?;
-                    return Self::new(
-                        place,
-                        (Role::Peer, &peer.name),
-                        (address, root),
-                        line,
-                        peer.pid,
-                        None,
-                    );
+                    let server = (address, root);
+                    return Self::new(place, Role::Peer, &peer.name, server, line, peer.pid, None);
                 }
                 Err(error) => last = Some(error),
             }
@@ -163,7 +181,6 @@ impl Subject {
 
     /// The echo or the floor, whose replies are those of `curt` made beforehand.
     pub(super) fn bare(place: &Place<'_>, role: Role, curt: &Self) -> Result<Self> {
-        let name = if role == Role::Echo { "echo" } else { "floor" };
         let port = free_port()?;
         let mut command = crate::own_program();
         command.args(["latency-echo", &port.to_string()]);
@@ -173,18 +190,19 @@ impl Subject {
         let mut line = Line::connect(curt.address, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
         let pid = Some(daemon.pid());
-        Self::new(place, (role, name), (address, root), line, pid, Some(daemon))
+        Self::new(place, role, role.name(), (address, root), line, pid, Some(daemon))
     }
 
     fn new(
         place: &Place<'_>,
-        (role, name): (Role, &str),
+        role: Role,
+        name: &str,
         (address, root): (SocketAddr, FileHandle),
         mut line: Line,
         pid: Option<u32>,
         daemon: Option<Daemon>,
     ) -> Result<Self> {
-        let tree_name = format!("{}-{}", place.prefix, name.replace('=', "-"));
+        let tree_name = format!("{}-{name}", place.prefix);
         let tree = Tree::make(&mut line, root, &tree_name)
             .with_context(|| format!("{name}: cannot make the files to measure with"))?;
         Ok(Self {
@@ -227,13 +245,11 @@ impl Subject {
             return Lane::new(self.stream(connection)?, calls, checks);
         }
         let reply = self.reply_to(operation, &calls)?;
-        let work = match self.role {
-            Role::Echo => Work::Nothing,
-            _ => self.work(operation, connection, &calls, &reply)?,
-        };
-        let checks = match self.role {
-            Role::Echo => Checks::echo(&reply, slots_count),
-            _ => Checks::new(operation, &self.tree, connection, slots_count),
+        let (work, checks) = if self.role == Role::Echo {
+            (None, Checks::echo(&reply, slots_count))
+        } else {
+            let checks = Checks::new(operation, &self.tree, connection, slots_count);
+            (Some(self.work(operation, connection, &calls, &reply)?), checks)
         };
         let task = Task {
             call_bytes: calls.sample().len(),
@@ -265,70 +281,41 @@ impl Subject {
                 self.line.exchange(pair(Operation::Create)?.sample())?;
                 self.line.exchange(pair(Operation::Remove)?.sample())
             }
-            Operation::Getattr
-            | Operation::Access
-            | Operation::Lookup
-            | Operation::Read
-            | Operation::WriteUnstable
-            | Operation::WriteFileSync
-            | Operation::ReaddirPlus => self.line.exchange(calls.sample()),
+            _ => self.line.exchange(calls.sample()),
         }
     }
 
     /// The system calls that the operation cannot do without.
     fn work(&self, operation: Operation, connection: usize, calls: &Calls, reply: &[u8]) -> Result<Work> {
-        let in_tree = |name: &str| self.directory.join(name);
-        let call = calls.sample();
-        let name = || calls.name_span().context("the call has no name");
-        Ok(match operation {
-            Operation::Getattr | Operation::Access => Work::Stat {
-                file: in_tree(&tree::file_name(connection)),
-            },
+        let length = calls.sample().len();
+        let file = tree::file_name(connection);
+        let (name, offset_at, data) = match operation {
+            Operation::Getattr | Operation::Access => (file, 0, 0..0),
             // The offset and the count end the call.
-            Operation::Read => Work::Read {
-                file: in_tree(&tree::file_name(connection)),
-                offset_at: call.len() - 12,
-                data_at: data_at(reply, BLOCK_BYTES)?,
-                bytes: BLOCK_BYTES,
-            },
+            Operation::Read => {
+                let data_at = data_at(reply, BLOCK_BYTES)?;
+                (file, length - 12, data_at..data_at + BLOCK_BYTES)
+            }
             // Offset, count, how firmly, length and data end the call.
-            Operation::WriteUnstable | Operation::WriteFileSync => Work::Write {
-                file: in_tree(&tree::written_name(connection)),
-                offset_at: call.len() - BLOCK_BYTES - 20,
-                data_at: call.len() - BLOCK_BYTES,
-                bytes: BLOCK_BYTES,
-                sync: operation == Operation::WriteFileSync,
-            },
+            Operation::WriteUnstable | Operation::WriteFileSync => {
+                let data_at = length - BLOCK_BYTES;
+                (tree::written_name(connection), data_at - 20, data_at..length)
+            }
             Operation::Lookup => {
-                let name = tree::file_name(connection);
-                let name_bytes = name.len();
-                Work::LookUp {
-                    directory: in_tree(""),
-                    name_at: call.len() - name_bytes.next_multiple_of(4),
-                    name_bytes,
-                }
+                let name_at = length - file.len().next_multiple_of(4);
+                (String::new(), 0, name_at..name_at + file.len())
             }
-            Operation::Create => {
-                let (name_at, name_bytes) = name()?;
-                let directory = in_tree(tree::MADE);
-                Work::Create {
-                    directory,
-                    name_at,
-                    name_bytes,
-                }
+            Operation::Create | Operation::Remove => {
+                let name = calls.name_span().context("the call has no name")?;
+                (tree::MADE.to_owned(), 0, name)
             }
-            Operation::Remove => {
-                let (name_at, name_bytes) = name()?;
-                let directory = in_tree(tree::MADE);
-                Work::Remove {
-                    directory,
-                    name_at,
-                    name_bytes,
-                }
-            }
-            Operation::ReaddirPlus => Work::List {
-                directory: in_tree(tree::LISTED),
-            },
+            Operation::ReaddirPlus => (tree::LISTED.to_owned(), 0, 0..0),
+        };
+        Ok(Work {
+            operation,
+            path: self.directory.join(name),
+            offset_at,
+            data,
         })
     }
 

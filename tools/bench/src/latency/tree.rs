@@ -154,7 +154,7 @@ impl Tree {
     }
 }
 
-fn look_up(line: &mut Line, directory: FileHandle, name: &str) -> Result<FileHandle> {
+pub(super) fn look_up(line: &mut Line, directory: FileHandle, name: &str) -> Result<FileHandle> {
     let reply = line.nfs(Procedure::Lookup, &named(directory, name.as_bytes())?)?;
     Ok(decoded::<LookupOk>(&reply)?.object)
 }
