@@ -218,7 +218,10 @@ impl Client {
     pub fn forget(&self, id: InodeId, lookups: u64) {
         if id != self.root.id() {
             let gone = self.held.release(id, lookups);
-            drop(gone);
+            if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
+                self.core.registry.add_forgotten(&inode);
+                self.held.last_forgotten.add(inode);
+            }
         }
     }
 

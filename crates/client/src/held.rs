@@ -11,13 +11,14 @@ use std::{
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use crate::{identity::InodeId, inode::Inode};
+use crate::{forgotten::LastForgotten, identity::InodeId, inode::Inode};
 
 /// All inodes of a mount with counted look-ups.
 #[derive(Debug, Default)]
 pub(crate) struct HeldInodes {
     hasher: RandomState,
     inodes: Mutex<HashTable<Arc<Inode>>>,
+    pub(crate) last_forgotten: LastForgotten,
 }
 
 impl HeldInodes {

@@ -41,6 +41,7 @@ mod credentials;
 pub mod data;
 pub mod environment;
 pub mod errno;
+mod forgotten;
 mod held;
 mod identity;
 mod inode;

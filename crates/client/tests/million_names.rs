@@ -9,16 +9,19 @@ use std::{
 };
 
 use curt_client::{
-    Background, Behaviour, Caller, Client, Clock, Entry, Environment, MountedRoot, Task,
+    Background, Behaviour, Caller, Client, Clock, Entry, Environment, InodeId, MountedRoot, Task,
     caller::Security,
     plan::{PathLimits, ServerLimits, Wire},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode, Interval};
 use curt_proto::nfs3::{FileHandle, Procedure};
 use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use rustix::io::Errno;
 
 const NAMES: u64 = 1_000_000;
 const BYTES_MAX: u64 = 512 << 20;
+/// Objects that are found by number after a kernel has forgotten them.
+const FORGOTTEN_MAX: u64 = 1 << 17;
 
 #[derive(Debug)]
 struct Stopped(Instant);
@@ -168,4 +171,19 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
         requests,
         "all of it from memory"
     );
+    // A kernel that was short of memory may still ask for what it has forgotten.
+    client.serves_kernel();
+    for number in 0..NAMES + 1000 {
+        client.forget(InodeId(InodeId::ROOT.0 + 1 + number), u64::MAX);
+    }
+    let taken = resident() - before;
+    println!("{} bytes per name that a kernel has forgotten", taken / NAMES);
+    assert!(taken <= BYTES_MAX, "{} MiB for {NAMES} names", taken >> 20);
+    let by_id = |number| {
+        client
+            .lookup_id(&me, InodeId(InodeId::ROOT.0 + 1 + number))
+            .map(drop)
+    };
+    let oldest = NAMES + 1000 - FORGOTTEN_MAX;
+    assert_eq!((by_id(oldest), by_id(oldest - 1)), (Ok(()), Err(Errno::STALE)));
 }

@@ -98,6 +98,9 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 
     /// Finds a name; [`Entry::missing`] or ENOENT if it is not there. An object that is answered counts one look-up.
+    ///
+    /// `.` stands for `parent` itself, which need not be a directory: a handle of it was opened (open_by_handle_at(2)), perhaps after
+    /// the kernel has forgotten it. Then `..` may be asked for to find out where a directory is. No path asks for either.
     fn lookup(
         &self,
         context: &Context<'_, Self::Interruption>,

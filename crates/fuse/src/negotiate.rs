@@ -62,6 +62,7 @@ pub(crate) enum Answer {
 fn wanted(wishes: Wishes) -> u64 {
     let mut features = feature::ASYNC_READ
         | feature::ATOMIC_O_TRUNC
+        | feature::EXPORT_SUPPORT
         | feature::BIG_WRITES
         | feature::ASYNC_DIO
         | feature::PARALLEL_DIROPS

@@ -21,6 +21,9 @@ const LOOKED_UP: u8 = 16;
 /// Somebody who has held it since was told what names in it lead to.
 const TOLD_NAMES: u8 = 32;
 
+/// All look-ups of it were given back once, and the registry knows its number.
+const FORGOTTEN: u8 = 64;
+
 /// What the use of an object is the first of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
@@ -113,6 +116,16 @@ impl Inode {
     /// Nobody held a look-up of it until now.
     pub(crate) fn begins_to_be_held(&self) {
         self.marks.fetch_and(!TOLD_NAMES, Relaxed);
+    }
+
+    /// All look-ups of it were given back.
+    pub(super) fn is_forgotten(&self) {
+        self.marks.fetch_or(FORGOTTEN, Relaxed);
+    }
+
+    /// Whether they were once.
+    pub(super) fn was_forgotten(&self) -> bool {
+        self.marks.load(Relaxed) & FORGOTTEN != 0
     }
 
     /// The directory that told of it last together with others.

@@ -369,6 +369,9 @@ impl InodeFacts {
 impl Drop for Inode {
     fn drop(&mut self) {
         self.core.registry.forget(&self.handle);
+        if self.was_forgotten() {
+            self.core.registry.end_forgotten(self.id);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! a keyed hash of 64 bits, which a server cannot aim at; two handles with one hash are still told apart.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Weak,
@@ -24,7 +24,19 @@ use crate::{core::Core, identity::InodeId};
 pub(crate) struct InodeRegistry {
     hasher: RandomState,
     known: Mutex<Known>,
+    forgotten: Mutex<Forgotten>,
     last: AtomicU64,
+}
+
+/// Numbers of inodes that live though all look-ups of them were given back, at most. They take 40 bytes each.
+const FORGOTTEN_MAX: usize = 1 << 17;
+
+/// Inodes of which somebody has given back all look-ups.
+#[derive(Debug, Default)]
+struct Forgotten {
+    by_id: HashMap<InodeId, Weak<Inode>>,
+    /// The same, oldest first, and some that are gone.
+    order: VecDeque<InodeId>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +52,7 @@ impl Default for InodeRegistry {
         Self {
             hasher: RandomState::new(),
             known: Mutex::default(),
+            forgotten: Mutex::default(),
             last,
         }
     }
@@ -83,6 +96,35 @@ impl InodeRegistry {
     fn make(&self, core: &Arc<Core>, handle: &FileHandle) -> Arc<Inode> {
         let id = InodeId(self.last.fetch_add(1, Relaxed) + 1);
         Arc::new(Inode::new(id, *handle, Arc::clone(core)))
+    }
+
+    /// All look-ups of `inode` were given back.
+    pub(crate) fn add_forgotten(&self, inode: &Arc<Inode>) {
+        inode.is_forgotten();
+        let forgotten = &mut *self.forgotten.lock();
+        if forgotten
+            .by_id
+            .insert(inode.id(), Arc::downgrade(inode))
+            .is_some()
+        {
+            return;
+        }
+        forgotten.order.push_back(inode.id());
+        if forgotten.order.len() > FORGOTTEN_MAX
+            && let Some(oldest) = forgotten.order.pop_front()
+        {
+            forgotten.by_id.remove(&oldest);
+        }
+    }
+
+    /// The inode of this number, if it lives and is one of the last of which all look-ups were given back.
+    pub(crate) fn forgotten(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.forgotten.lock().by_id.get(&id).and_then(Weak::upgrade)
+    }
+
+    /// An inode is gone of which that is so.
+    pub(super) fn end_forgotten(&self, id: InodeId) {
+        self.forgotten.lock().by_id.remove(&id);
     }
 
     /// An inode with this handle is gone.

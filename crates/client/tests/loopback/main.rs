@@ -5,6 +5,7 @@
 
 mod access;
 mod closing;
+mod forgotten;
 mod judges;
 mod limits;
 mod listings;

@@ -143,6 +143,8 @@ numbers! {
         POSIX_LOCKS = 1 << 1;
         /// OPEN carries O_TRUNC.
         ATOMIC_O_TRUNC = 1 << 3;
+        /// LOOKUP of `.` and `..` is answered, also for objects that were forgotten: the kernel opens them by handle.
+        EXPORT_SUPPORT = 1 << 4;
         /// Writes larger than a page.
         BIG_WRITES = 1 << 5;
         /// flock(2) locks are ours to decide.

@@ -59,20 +59,22 @@ pub(super) fn stat(from: &client::Stat) -> fuse::Stat {
     }
 }
 
-/// An object that was found. Inode ids are never used again within a mount, so the generation can be 0 for all.
-pub(super) fn found(from: &client::Found) -> fuse::Entry {
+/// An object that was found. Inode ids are never used again within a mount, so all its objects have one `generation`, by which
+/// their handles are told from those of another mount. The kernel wants the root's to be 0.
+pub(super) fn found(from: &client::Found, generation: u32) -> fuse::Entry {
+    let is_root = from.id == client::InodeId::ROOT;
     fuse::Entry {
         node: fuse::NodeId(from.id.0),
-        generation: 0,
+        generation: if is_root { 0 } else { u64::from(generation) },
         entry_valid: NAME_VALID,
         attributes_valid: from.attributes_valid,
         attributes: attributes(&from.attributes),
     }
 }
 
-pub(super) fn entry(from: &client::Entry) -> fuse::Entry {
+pub(super) fn entry(from: &client::Entry, generation: u32) -> fuse::Entry {
     match from {
-        client::Entry::Positive(object) => found(object),
+        client::Entry::Positive(object) => found(object, generation),
         client::Entry::Negative { .. } => fuse::Entry::missing(NAME_VALID),
     }
 }

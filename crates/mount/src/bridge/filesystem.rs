@@ -32,8 +32,12 @@ impl Filesystem for Bridge {
 
     fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
         self.operations.count(Operation::Lookup);
-        let entry = self.client.lookup(&self.caller(context), inode(parent), name)?;
-        Ok(convert::entry(&entry))
+        let caller = self.caller(context);
+        let entry = match name {
+            b"." => self.client.lookup_id(&caller, inode(parent)),
+            name => self.client.lookup(&caller, inode(parent), name),
+        };
+        Ok(convert::entry(&entry?, self.generation))
     }
 
     fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {

@@ -17,6 +17,7 @@ mod pending;
 mod rechecks;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
@@ -42,6 +43,8 @@ pub struct Bridge {
     changes: Arc<Changes>,
     notifier: OnceLock<Notifier>,
     in_use: OnceLock<NamesInUse>,
+    /// Of all objects, in the kernel's handles: it differs from one mount to the next.
+    generation: u32,
     operations: Operations,
 }
 
@@ -65,6 +68,7 @@ impl Bridge {
             changes,
             notifier: OnceLock::new(),
             in_use: OnceLock::new(),
+            generation: random(),
             operations: Operations::default(),
         }
     }
@@ -83,7 +87,7 @@ impl Bridge {
 
     fn found(&self, found: &Found) -> Entry {
         self.changes.hears(found.id, found.attributes.size);
-        convert::found(found)
+        convert::found(found, self.generation)
     }
 
     fn stat(&self, node: NodeId, stat: &Stat) -> curt_fuse::Stat {
@@ -125,6 +129,12 @@ impl Bridge {
             flags: open_reply::KEEP_CACHE,
         }
     }
+}
+
+fn random() -> u32 {
+    // Its keys are random.
+    let [first, second, third, fourth, ..] = RandomState::new().hash_one(()).to_ne_bytes();
+    u32::from_ne_bytes([first, second, third, fourth])
 }
 
 fn inode(node: NodeId) -> InodeId {

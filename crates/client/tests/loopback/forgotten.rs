@@ -1,0 +1,86 @@
+//! What a kernel asks for by number alone, after it has given back its look-ups.
+
+use curt_client::{Behaviour, Entry, Found, InodeId, Limits};
+use curt_policy::CacheOptions;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, World, root};
+
+/// Inodes that stay for that reason alone.
+const LAST_MAX: u64 = 16_384;
+
+fn by_id(mounted: &Mounted, id: InodeId) -> Result<Found, Errno> {
+    match mounted.client.lookup_id(&root(), id)? {
+        Entry::Positive(found) => Ok(found),
+        Entry::Negative { .. } => Err(Errno::NOENT),
+    }
+}
+
+#[test]
+fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no_more() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let (client, me) = (&mounted.client, root());
+    client.serves_kernel();
+    let directory = client.mkdir(&me, client.root(), b"d", 0o755).unwrap();
+    let file = mounted.put(&me, directory.id, "f", 0o644, b"x").id;
+    for id in [file, directory.id] {
+        client.forget(id, 1);
+        assert_eq!(
+            client.getattr(&me, id).map(drop),
+            Err(Errno::STALE),
+            "it is not held"
+        );
+    }
+    mounted.sent();
+    let found = by_id(&mounted, file).unwrap();
+    assert_eq!((found.id, mounted.sent().as_str()), (file, "GETATTR 1"));
+    assert!(client.getattr(&me, file).is_ok(), "it is held again");
+    assert_eq!(
+        by_id(&mounted, directory.id).map(|found| found.id),
+        Ok(directory.id)
+    );
+    let up = client.lookup(&me, directory.id, b"..").unwrap();
+    assert!(matches!(up, Entry::Positive(up) if up.id == InodeId::ROOT));
+    client.forget(file, 1);
+    let other = world.mount(CacheOptions::default());
+    let place = other.lookup(&me, other.client.root(), "d").unwrap();
+    other.client.unlink(&me, place.id, b"f").unwrap();
+    assert_eq!(by_id(&mounted, file), Err(Errno::STALE));
+    assert_eq!(
+        by_id(&mounted, InodeId(1 << 40)),
+        Err(Errno::STALE),
+        "it never was"
+    );
+}
+
+#[test]
+fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
+    let world = World::new();
+    let limits = Limits {
+        names: 1,
+        ..Limits::default()
+    };
+    let behaviour = Behaviour {
+        limits,
+        ..Behaviour::default()
+    };
+    let mounted = world.mount_with(behaviour);
+    let (client, me) = (&mounted.client, root());
+    let make = |number: u64| {
+        let name = format!("f{number}");
+        let made = client.make_file(&me, client.root(), name.as_bytes(), 0o644);
+        let id = made.unwrap().id;
+        client.forget(id, 1);
+        id
+    };
+    let early = make(0);
+    client.serves_kernel();
+    let ids: Vec<InodeId> = (0..LAST_MAX + 1).map(|number| make(1 + number)).collect();
+    for gone in [early, ids[0]] {
+        assert_eq!(by_id(&mounted, gone), Err(Errno::STALE));
+    }
+    assert_eq!(by_id(&mounted, ids[1]).map(|found| found.id), Ok(ids[1]));
+    let (objects, ..) = client.known();
+    assert_eq!(objects as u64, LAST_MAX + 1, "those and the root");
+}
