@@ -28,6 +28,7 @@ use crate::{
     held::HeldInodes,
     identity::{Caller, InodeId},
     inode::{Flights, Inode},
+    last_found::LastFound,
     listing::ListingMemory,
     meeting::Turns,
     names::DentryCache,
@@ -76,6 +77,8 @@ pub struct Client {
     pub(crate) flights: Flights,
     /// Requests for the names of a directory that others may wait for.
     pub(crate) fills: Flights,
+    /// What names led to that could not be kept.
+    pub(crate) last_found: LastFound,
     held: HeldInodes,
 }
 
@@ -154,10 +157,8 @@ impl Client {
         };
         let answer = v3::getattr(&wire, asker, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_status)?;
-        let (clock, background) = (
-            Arc::clone(&environment.clock),
-            Arc::clone(&environment.background),
-        );
+        let clock = Arc::clone(&environment.clock);
+        let background = Arc::clone(&environment.background);
         let plane = DataPlane::new(
             Arc::clone(&wire),
             behaviour.data,
@@ -200,6 +201,7 @@ impl Client {
             patience,
             flights: Flights::default(),
             fills: Flights::default(),
+            last_found: LastFound::default(),
             held,
             core,
         })

@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::{CacheOptions, Moment, ServerClock, ServerTime, fill};
+use curt_policy::{
+    CacheOptions, Moment, ServerClock, ServerTime, fill,
+    retransmitted::{ClockOffset, Execution},
+};
 use curt_proto::nfs3::WriteVerifier;
 use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +44,8 @@ pub(crate) struct Core {
     start: Instant,
     options: RwLock<CacheOptions>,
     server_clocks: Mutex<HashMap<u64, ServerClock>>,
+    /// How far each file system's clock is ahead of ours.
+    clock_offsets: Mutex<HashMap<u64, ClockOffset>>,
     server_life: Mutex<ServerLife>,
     /// The server said that it has no READDIRPLUS. Orders nothing.
     lacks_plus: AtomicBool,
@@ -87,6 +92,7 @@ impl Core {
             clock: parts.clock,
             options: RwLock::new(parts.options),
             server_clocks: Mutex::default(),
+            clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
             fills: Mutex::default(),
@@ -141,6 +147,20 @@ impl Core {
         received_at: Moment,
     ) {
         self.with_clock(fsid, |clock| clock.learn_from_change(ctime, sent_at, received_at));
+        let step = self.server_clock(fsid).guard() / 2;
+        let mut offsets = self.clock_offsets.lock();
+        if offsets.len() < FILE_SYSTEMS_MAX || offsets.contains_key(&fsid) {
+            let offset = offsets.entry(fsid).or_default();
+            offset.learn(ctime, sent_at, received_at, step);
+        }
+    }
+
+    /// When a call that was sent at `sent_at` was executed before `lost_at`, if it was, by the clock of file system `fsid`; `None` if
+    /// too little is known of that.
+    pub(crate) fn execution(&self, fsid: u64, sent_at: Moment, lost_at: Moment) -> Option<Execution> {
+        let slack = self.server_clock(fsid).guard();
+        let offset = self.clock_offsets.lock().get(&fsid).copied();
+        offset?.execution(sent_at, lost_at, slack)
     }
 
     /// Whether the server has no listings with attributes.

@@ -61,7 +61,12 @@ impl Client {
     ) -> (Option<NameLabel>, Option<Kept>) {
         let label = match learned {
             Learned::Positive(label) | Learned::Negative(label) => label,
-            Learned::Drop => return (None, self.forget_name(directory, name)),
+            Learned::Drop => {
+                if let Some(child) = child {
+                    self.last_found.note(directory.id(), name, child);
+                }
+                return (None, self.forget_name(directory, name));
+            }
             Learned::Leave => return (None, None),
         };
         if name == b".." {
@@ -76,6 +81,12 @@ impl Client {
             label,
         };
         (Some(label), self.names.keep(directory.id(), name, kept))
+    }
+
+    /// What `name` led to when it was last looked up here, however long ago: not to be believed, but to be asked about.
+    pub(crate) fn last_object(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
+        let kept = self.names.find(directory.id(), name).and_then(|kept| kept.child);
+        kept.or_else(|| self.last_found.find(directory.id(), name))
     }
 
     /// Forgets what is kept of `name`.

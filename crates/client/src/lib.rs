@@ -46,6 +46,7 @@ mod identity;
 mod inode;
 mod insisting;
 mod known_names;
+mod last_found;
 mod listing;
 mod lookup;
 mod meeting;

@@ -108,7 +108,7 @@ fn stamp(mtime: Timestamp, ctime: Timestamp) -> Stamp {
     }
 }
 
-fn object_kind(kind: Kind) -> ObjectKind {
+pub(crate) fn object_kind(kind: Kind) -> ObjectKind {
     match kind {
         Kind::Regular => ObjectKind::Regular,
         Kind::Directory => ObjectKind::Directory,

@@ -5,11 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use curt_proto::nfs3::{FileHandle, Status};
 use curt_rpc::client::CallError;
 use curt_trace::{events::Event, probe, scope};
 use rustix::{fs::OFlags, io::Errno};
 
-use super::Ended;
+use super::{Ended, prove_change, retransmitted::Making};
 use crate::{
     api::{Found, OpenFlags, Opened},
     client::{Asked, Client},
@@ -49,7 +50,7 @@ impl Client {
                 return self.create_exclusive(&asked, &directory, name, set);
             }
             // Guarded, not unchecked: a file that is there already must not be given this mode.
-            self.make(&asked, &directory, name, |place| {
+            self.make(&asked, &directory, name, Some(&Making::file(mode)), |place| {
                 v3::create(
                     &self.core.wire,
                     asked.asker(),
@@ -100,7 +101,8 @@ impl Client {
         // Random, and different for each call: the keys of RandomState are the process's own.
         let verifier = RandomState::new().hash_one((directory.id(), name, self.core.now().nanoseconds()));
         let how = CreateHow::Exclusive(verifier.to_be_bytes());
-        let made = self.make(asked, directory, name, |place| {
+        let making = set.mode.map(Making::file);
+        let made = self.make(asked, directory, name, None, |place| {
             v3::create(&self.core.wire, asked.asker(), place, name, &how)
         });
         match made {
@@ -115,7 +117,7 @@ impl Client {
                 self.set_attributes(asked, &inode, &set)?;
                 Ok((inode, ended))
             }
-            Err(Errno::OPNOTSUPP) => self.make(asked, directory, name, |place| {
+            Err(Errno::OPNOTSUPP) => self.make(asked, directory, name, making.as_ref(), |place| {
                 v3::create(
                     &self.core.wire,
                     asked.asker(),
@@ -137,7 +139,8 @@ impl Client {
             mode: Some(mode),
             ..SetAttributes::default()
         };
-        self.make_found(caller, directory, name, |asked, place| {
+        let making = Making::directory(mode);
+        self.make_found(caller, directory, name, &making, |asked, place| {
             v3::mkdir(&self.core.wire, asked.asker(), place, name, &set)
         })
     }
@@ -157,7 +160,7 @@ impl Client {
             mode: Some(0o777),
             ..SetAttributes::default()
         };
-        self.make_found(caller, directory, name, |asked, place| {
+        self.make_found(caller, directory, name, &Making::link(text), |asked, place| {
             v3::symlink(&self.core.wire, asked.asker(), place, name, text, &set)
         })
     }
@@ -178,7 +181,8 @@ impl Client {
             mode: Some(mode),
             ..SetAttributes::default()
         };
-        self.make_found(caller, directory, name, |asked, place| {
+        let making = Making::node(node, mode);
+        self.make_found(caller, directory, name, &making, |asked, place| {
             v3::mknod(&self.core.wire, asked.asker(), place, name, node, &set)
         })
     }
@@ -207,7 +211,7 @@ impl Client {
             ..OpenFlags::default()
         };
         let (inode, ended) = told(&asked, (&directory, name), (flags, mode), || {
-            self.make(&asked, &directory, name, |place| {
+            self.make(&asked, &directory, name, Some(&Making::file(mode)), |place| {
                 v3::create(&self.core.wire, asked.asker(), place, name, &how)
             })
         })?;
@@ -219,12 +223,14 @@ impl Client {
         caller: &Caller,
         directory: InodeId,
         name: &[u8],
-        send: impl FnOnce(&Asked, &curt_proto::nfs3::FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
+        making: &Making<'_>,
+        send: impl FnOnce(&Asked, &FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
     ) -> Result<Found, Errno> {
         let directory = self.held_directory(directory)?;
         let asked = self.asked(caller);
         self.check_new_name(name)?;
-        let (inode, ended) = self.make(&asked, &directory, name, |place| send(&asked, place))?;
+        let send = |place: &FileHandle| send(&asked, place);
+        let (inode, ended) = self.make(&asked, &directory, name, Some(making), send)?;
         self.found_made(&directory, name, &inode, ended)
     }
 
@@ -248,18 +254,28 @@ impl Client {
         Ok(found)
     }
 
-    /// Sends the request that makes `name`, and finds out what it made.
+    /// Sends the request that makes `name`, and finds out what it made. Without `making` it is the server that knows a second copy of
+    /// the request, by its verifier.
     fn make(
         &self,
         asked: &Asked,
         directory: &Arc<Inode>,
         name: &[u8],
-        send: impl FnOnce(&curt_proto::nfs3::FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
+        making: Option<&Making<'_>>,
+        send: impl FnOnce(&FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
     ) -> Result<(Arc<Inode>, Ended), Errno> {
         let (outcome, ended) = self.change_name(asked, directory, name, || send(directory.handle()))?;
         let created = match outcome {
             Ok(created) => created,
-            Err(status) => return Err(self.refused_change(asked, (directory, name), status, ended)),
+            Err(status) => {
+                let making = making.filter(|_| status == Status::Exist);
+                let own = making.and_then(|making| self.own_object(asked, directory, name, making, ended));
+                let Some(inode) = own else {
+                    return Err(self.refused_change(asked, (directory, name), status, ended));
+                };
+                prove_change(asked, directory, ended);
+                return Ok((inode, ended));
+            }
         };
         let Some(handle) = created.handle else {
             return match self.ask_name(asked, directory, name, None)? {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use curt_proto::nfs3::Status;
 use rustix::io::Errno;
 
 use super::{Ended, NameChange, prove_change};
@@ -42,6 +43,7 @@ impl Client {
         inode: &Arc<Inode>,
         (directory, name): (&Arc<Inode>, &[u8]),
     ) -> Result<Ended, Errno> {
+        let before = inode.attributes();
         let change = NameChange::begin(self, directory, name);
         let wire = &self.core.wire;
         let answer = v3::link(wire, asked.asker(), inode.handle(), directory.handle(), name);
@@ -50,13 +52,17 @@ impl Client {
             errno::of_call(error)
         })?;
         let sent_at = self.core.moment(answer.sent_at);
-        let ended = change.end(&answer.about.directory, sent_at);
+        let ended = change.end(&answer.about.directory, &answer);
         match &answer.about.file {
             Some(after) => inode.absorb_attribute_change(after, sent_at),
             None => inode.doubt(),
         }
         match answer.outcome {
             Ok(()) => {
+                prove_change(asked, directory, ended);
+                Ok(ended)
+            }
+            Err(Status::Exist) if self.is_own_link(asked, inode, before, directory, name, ended) => {
                 prove_change(asked, directory, ended);
                 Ok(ended)
             }

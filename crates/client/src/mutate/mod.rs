@@ -8,6 +8,7 @@ mod create;
 mod link;
 mod remove;
 mod rename;
+mod retransmitted;
 
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ pub(crate) struct Ended {
     /// No other change of ours was about the same name meanwhile.
     pub(crate) is_alone: bool,
     pub(crate) sent_at: Moment,
+    /// If it was sent more than once: by when an earlier copy was executed, if it was.
+    repeated_at: Option<Moment>,
     /// Which change of the directory it was.
     number: u64,
 }
@@ -71,9 +74,15 @@ impl<'a> NameChange<'a> {
         }
     }
 
-    /// Its reply came.
-    pub(crate) fn end(mut self, wcc: &Wcc, sent_at: Moment) -> Ended {
-        self.finish(wcc, sent_at)
+    /// Its reply came, which says this of the directory.
+    pub(crate) fn end<T, A>(mut self, wcc: &Wcc, answer: &Answer<T, A>) -> Ended {
+        let core = &self.client.core;
+        let (sent_at, repeated_at) = (core.moment(answer.sent_at), answer.repeated_at);
+        let repeated_at = repeated_at.map(|repeated_at| core.moment(repeated_at));
+        Ended {
+            repeated_at,
+            ..self.finish(wcc, sent_at)
+        }
     }
 
     fn finish(&mut self, wcc: &Wcc, sent_at: Moment) -> Ended {
@@ -86,6 +95,7 @@ impl<'a> NameChange<'a> {
             absorbed,
             is_alone,
             sent_at,
+            repeated_at: None,
             number: self.number,
         }
     }
@@ -118,7 +128,7 @@ impl Client {
     ) -> Result<(Result<T, Status>, Ended), Errno> {
         let change = NameChange::begin(self, directory, name);
         let answer = send().map_err(errno::of_call)?;
-        let ended = change.end(&answer.about, self.core.moment(answer.sent_at));
+        let ended = change.end(&answer.about, &answer);
         if answer.outcome.is_ok() {
             prove_change(asked, directory, ended);
         }
@@ -143,6 +153,7 @@ impl Client {
             is_alone,
             sent_at,
             number,
+            ..
         } = ended;
         let learned = learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
         self.list_own(directory, name, child, (number, learned));

@@ -12,7 +12,7 @@ use curt_trace::ClientCounter;
 use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
-use super::Ended;
+use super::{Ended, prove_change};
 use crate::{
     client::{Asked, Client},
     errno,
@@ -56,15 +56,37 @@ impl Client {
             return self.sillyrename(&asked, &directory, name, target);
         }
         let (outcome, ended) = self.remove_at_server(&asked, &directory, name)?;
-        match outcome {
+        let removed = match &target {
+            Target::Closed(removal) => Some(removal.of()),
+            Target::Open(_) | Target::Missing => None,
+        };
+        match self.own_or_refused(&asked, &directory, removed, outcome, ended) {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
-                if let Target::Closed(removal) = &target {
-                    self.note_removed(&asked, removal.of());
+                if let Some(removed) = removed {
+                    self.note_removed(&asked, removed);
                 }
                 Ok(())
             }
             Err(status) => Err(self.refused_change(&asked, (&directory, name), status, ended)),
+        }
+    }
+
+    /// The outcome of a removal whose refusal may have been of a second copy. `target`: what the name led to.
+    fn own_or_refused(
+        &self,
+        asked: &Asked,
+        directory: &Arc<Inode>,
+        target: Option<&Arc<Inode>>,
+        outcome: Result<(), Status>,
+        ended: Ended,
+    ) -> Result<(), Status> {
+        match outcome {
+            Err(Status::Noent) if self.is_own_removal(asked, directory, target, ended) => {
+                prove_change(asked, directory, ended);
+                Ok(())
+            }
+            outcome => outcome,
         }
     }
 
@@ -104,10 +126,11 @@ impl Client {
             _ => {}
         }
         let former = self.names.find(directory.id(), name).and_then(|kept| kept.child);
+        let target = self.last_object(&directory, name);
         self.await_last_closes(&asked, (&directory, name), former.as_ref())?;
         let send = || v3::rmdir(&self.core.wire, asked.asker(), directory.handle(), name);
         let (outcome, ended) = self.change_name(&asked, &directory, name, send)?;
-        match outcome {
+        match self.own_or_refused(&asked, &directory, target.as_ref(), outcome, ended) {
             Ok(()) => {
                 let _ = self.learn_own(&directory, name, None, ended);
                 if let Some(gone) = former {
@@ -205,7 +228,7 @@ impl Client {
             if let Resolved::Object(..) = self.ask_name(asked, directory, &silly, None)? {
                 continue;
             }
-            let renamed = self.rename_at_server(asked, (directory, name), (directory, &silly));
+            let renamed = self.rename_at_server(asked, (directory, name), (directory, &silly), None);
             probe!(let dir = directory.fileid_for(Event::NfsAsyncRenameDone); NfsAsyncRenameDone {
                 dir,
                 name,

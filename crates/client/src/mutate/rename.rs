@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use curt_policy::ObjectKind;
+use curt_proto::nfs3::Status;
 use rustix::io::Errno;
 
 use super::{Ended, NameChange, prove_change, remove::Target};
@@ -47,6 +48,11 @@ impl Client {
         let moved = self.names.find(old.id(), from.1).and_then(|kept| kept.child);
         let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
         let target = self.removal_target(&asked, &new, to.1)?;
+        let former = match &target {
+            Target::Open(target) => Some(target).filter(|target| is_moved(target)),
+            Target::Closed(removal) => Some(removal.of()),
+            Target::Missing => None,
+        };
         let replaced_open = match &target {
             Target::Open(target) if !is_moved(target) => Some(target),
             Target::Open(_) | Target::Closed(_) | Target::Missing => None,
@@ -56,7 +62,7 @@ impl Client {
         if let Some(target) = replaced_open {
             self.sillyrename(&asked, &new, to.1, target)?;
         }
-        if let Err(error) = self.rename_at_server(&asked, (&old, from.1), (&new, to.1)) {
+        if let Err(error) = self.rename_at_server(&asked, (&old, from.1), (&new, to.1), former) {
             if let Some(target) = replaced_open {
                 self.undo_sillyrename(&asked, (&new, to.1), target);
             }
@@ -105,16 +111,18 @@ impl Client {
     /// Renames `from` to `to` if nothing is called that; whether it was.
     fn move_back(&self, asked: &Asked, from: Place<'_>, to: Place<'_>) -> bool {
         let is_free = matches!(self.resolve(asked, to.0, to.1), Ok(Resolved::Missing(_)));
-        is_free && self.rename_at_server(asked, from, to).is_ok()
+        is_free && self.rename_at_server(asked, from, to, None).is_ok()
     }
 
-    /// Sends RENAME and keeps what its success proves.
+    /// Sends RENAME and keeps what its success proves. `former` is what the new name leads to.
     pub(super) fn rename_at_server(
         &self,
         asked: &Asked,
         from: Place<'_>,
         to: Place<'_>,
+        former: Option<&Arc<Inode>>,
     ) -> Result<(), Errno> {
+        let source = self.last_object(from.0, from.1);
         let moved = self.names.find(from.0.id(), from.1).and_then(|kept| kept.child);
         let replaced = self.names.find(to.0.id(), to.1).and_then(|kept| kept.child);
         let change_from = NameChange::begin(self, from.0, from.1);
@@ -127,10 +135,15 @@ impl Client {
             (to.0.handle(), to.1),
         );
         let answer = answer.map_err(errno::of_call)?;
-        let sent_at = self.core.moment(answer.sent_at);
-        let ended_from = change_from.end(&answer.about.from, sent_at);
-        let ended_to = change_to.end(&answer.about.to, sent_at);
-        if let Err(status) = answer.outcome {
+        let ended_from = change_from.end(&answer.about.from, &answer);
+        let ended_to = change_to.end(&answer.about.to, &answer);
+        let outcome = match (answer.outcome, &source) {
+            (Err(Status::Noent), Some(source)) if self.is_own_rename(asked, source, former, to, ended_to) => {
+                Ok(())
+            }
+            (outcome, _) => outcome,
+        };
+        if let Err(status) = outcome {
             self.refused_change(asked, from, status, ended_from);
             return Err(self.refused_change(asked, to, status, ended_to));
         }

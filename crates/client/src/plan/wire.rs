@@ -63,6 +63,8 @@ pub(super) struct Outgoing<'a> {
 pub(super) struct Incoming {
     pub(super) reply: Reply,
     pub(super) sent_at: Instant,
+    /// If it was sent more than once: by when an earlier copy was executed, if it was.
+    pub(super) repeated_at: Option<Instant>,
 }
 
 /// The first wait when the server says that it is busy (JUKEBOX: it may have to fetch a tape).
@@ -149,7 +151,8 @@ impl Wire {
         let mut wait = BUSY_FIRST;
         let mut _again = None;
         loop {
-            match self.call_once(asker, outgoing, sent_at) {
+            let mut journey = Journey::default();
+            match self.call_once(asker, outgoing, sent_at, &mut journey) {
                 Ok(reply) if is_busy(&reply, outgoing.busy) => {
                     self.clock.pause(wait, asker.interrupt);
                     if asker.interrupt.is_raised() {
@@ -159,7 +162,18 @@ impl Wire {
                     _again.get_or_insert_with(|| scope::because(Cause::Retry));
                     sent_at = self.clock.now();
                 }
-                Ok(reply) => return Ok(Incoming { reply, sent_at }),
+                Ok(reply) => {
+                    let repeated_at = (journey.transmissions > 1).then(|| {
+                        journey
+                            .lost
+                            .map_or_else(|| self.clock.now(), |lost| sent_at + lost)
+                    });
+                    return Ok(Incoming {
+                        reply,
+                        sent_at,
+                        repeated_at,
+                    });
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -170,6 +184,7 @@ impl Wire {
         asker: Asker<'_>,
         outgoing: Outgoing<'_>,
         sent_at: Instant,
+        journey: &mut Journey,
     ) -> Result<Reply, CallError> {
         let Outgoing {
             program,
@@ -191,11 +206,10 @@ impl Wire {
             bulk,
             results_max,
         };
-        let mut journey = Journey::default();
         let (transport, interrupt) = (&self.transport, asker.interrupt);
         let result = match taker {
-            Some(taker) => transport.call_taken(&request, interrupt, &mut journey, taker),
-            None => transport.call_told(&request, interrupt, &mut journey),
+            Some(taker) => transport.call_taken(&request, interrupt, journey, taker),
+            None => transport.call_told(&request, interrupt, journey),
         };
         let now = self.clock.now();
         if let Ok(reply) = &result

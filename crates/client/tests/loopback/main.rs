@@ -14,6 +14,7 @@ mod names;
 mod opens;
 mod pairs;
 mod restarts;
+mod retransmitted;
 mod silence;
 mod staleness;
 mod trouble;

@@ -10,6 +10,8 @@ use curt_trace::{Counter as _, Snapshot};
 pub struct Journey {
     /// How many times it was sent completely.
     pub transmissions: u32,
+    /// The time from its start until the last loss of a connection over which it had been sent completely. `None`: none was lost.
+    pub lost: Option<Duration>,
     /// Bytes that were sent for it, record marks included.
     pub bytes_sent: u64,
     /// Bytes of the reply, its record mark not included.

@@ -92,7 +92,7 @@ fn probe(lane: &Weak<Lane>, shared: &Weak<Shared>, silent: &Weak<Connection>) {
             ask(&socket, call, &options, is_needed)?;
             Ok(socket)
         });
-        match settle((lane, shared), silent, answered, began.elapsed()) {
+        match settle(lane, shared, silent, answered, began.elapsed()) {
             Need::Probe => {}
             Need::Connection => return make(lane, shared, Attempts::Many),
             Need::Nothing => return,
@@ -146,7 +146,8 @@ fn need(state: &State, silent: &Weak<Connection>) -> Need {
 
 /// Takes over the result of an attempt; returns what is to be done now.
 fn settle(
-    (lane, shared): (&Weak<Lane>, &Weak<Shared>),
+    lane: &Weak<Lane>,
+    shared: &Weak<Shared>,
     silent: &Weak<Connection>,
     answered: io::Result<OwnedFd>,
     time: Duration,

@@ -213,6 +213,9 @@ impl<'a> Turn<'a> {
             return Err(End::Over(Err(CallError::Interrupted)));
         }
         if state.closed {
+            if self.journey.transmissions > 0 {
+                self.journey.lost = Some(self.began.elapsed());
+            }
             return Err(End::Lost);
         }
         if self.take_output(state) {

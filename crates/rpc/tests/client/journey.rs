@@ -53,6 +53,11 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
         "{journey:?} of {took:?}"
     );
 
+    assert!(
+        journey.lost.is_some_and(|lost| lost <= journey.queued),
+        "it was sent again after that: {journey:?}"
+    );
+
     let report = transport.report();
     let figures = [
         TransportFigure::Binds,

@@ -51,6 +51,7 @@ pub fn readdir(
     };
     Ok(Answer {
         sent_at: incoming.sent_at,
+        repeated_at: None,
         outcome,
         about,
     })
@@ -99,6 +100,7 @@ pub fn readdirplus(
     };
     Ok(Answer {
         sent_at: incoming.sent_at,
+        repeated_at: None,
         outcome,
         about,
     })

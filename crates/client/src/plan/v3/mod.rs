@@ -85,7 +85,10 @@ where
 {
     let incoming = send(wire, asker, procedure, arguments, &[], RESULTS_SMALL)?;
     let outcome: Outcome<T, F> = read_results(wire, procedure, incoming.reply.results())?;
-    Ok(answer(incoming.sent_at, outcome, success, failure))
+    Ok(Answer {
+        repeated_at: incoming.repeated_at,
+        ..answer(incoming.sent_at, outcome, success, failure)
+    })
 }
 
 fn read_results<'a, T: Decode<'a>>(
@@ -107,12 +110,14 @@ fn answer<T, F, R, A>(
             let (result, about) = success(value);
             Answer {
                 sent_at,
+                repeated_at: None,
                 outcome: Ok(result),
                 about,
             }
         }
         Err((status, failed)) => Answer {
             sent_at,
+            repeated_at: None,
             outcome: Err(status),
             about: failure(failed),
         },
@@ -123,6 +128,7 @@ fn answer<T, F, R, A>(
 fn refusal<R, A: Default>(wire: &Wire, status: Status) -> Answer<R, A> {
     Answer {
         sent_at: wire.now(),
+        repeated_at: None,
         outcome: Err(status),
         about: A::default(),
     }

@@ -144,6 +144,7 @@ fn ask_to_read(
     let failure = |failed: ReadFailed| failed.attributes.map(Attributes::from);
     let Answer {
         sent_at,
+        repeated_at,
         outcome,
         about,
     } = answer(incoming.sent_at, outcome, success, failure);
@@ -151,6 +152,7 @@ fn ask_to_read(
         Err(status) => {
             return Ok(Some(Answer {
                 sent_at,
+                repeated_at,
                 outcome: Err(status),
                 about,
             }));
@@ -176,6 +178,7 @@ fn ask_to_read(
     };
     Ok(Some(Answer {
         sent_at,
+        repeated_at,
         outcome: Ok(ReadData { bytes, end }),
         about,
     }))

@@ -1,0 +1,95 @@
+//! What names led to that could not be kept, since their directory was changing while they were looked up.
+//!
+//! No operation is answered from here. A kernel looks a name up before it moves or removes it, and a change that is refused when it is
+//! sent a second time is recognised by what became of the object that the name led to. The lock is a leaf.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+
+use crate::{identity::InodeId, inode::Inode};
+
+/// Names at most: far more than changes on their way at any time, of which each is about a name or two.
+const NAMES_MAX: usize = 4096;
+
+/// A directory and a name in it.
+type NameKey = (InodeId, Box<[u8]>);
+
+/// The last names that were found and not kept.
+#[derive(Debug)]
+pub(crate) struct LastFound<T = Inode>(Mutex<FoundNames<T>>);
+
+#[derive(Debug)]
+struct FoundNames<T> {
+    objects: HashMap<NameKey, Weak<T>>,
+    /// The places, oldest first.
+    order: VecDeque<NameKey>,
+}
+
+impl<T> Default for LastFound<T> {
+    fn default() -> Self {
+        Self(Mutex::new(FoundNames {
+            objects: HashMap::new(),
+            order: VecDeque::new(),
+        }))
+    }
+}
+
+impl<T> LastFound<T> {
+    /// `name` in `directory` leads to `object`.
+    pub(crate) fn note(&self, directory: InodeId, name: &[u8], object: &Arc<T>) {
+        let place: NameKey = (directory, name.into());
+        let mut names = self.0.lock();
+        let former = names.objects.insert(place.clone(), Arc::downgrade(object));
+        if former.is_some() {
+            return;
+        }
+        names.order.push_back(place);
+        if names.order.len() > NAMES_MAX
+            && let Some(oldest) = names.order.pop_front()
+        {
+            names.objects.remove(&oldest);
+        }
+    }
+
+    /// What `name` in `directory` led to, if that is still in memory.
+    pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<Arc<T>> {
+        let place: NameKey = (directory, name.into());
+        self.0.lock().objects.get(&place)?.upgrade()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_object_of_a_name_is_found_and_the_oldest_names_go() {
+        let (found, one, two) = (LastFound::default(), Arc::new(1), Arc::new(2));
+        let directory = InodeId(7);
+        found.note(directory, b"name", &one);
+        found.note(directory, b"name", &two);
+        assert_eq!(found.find(directory, b"name"), Some(Arc::clone(&two)));
+        assert_eq!(found.find(InodeId(8), b"name"), None);
+        for number in 1..NAMES_MAX {
+            found.note(directory, &number.to_be_bytes(), &one);
+        }
+        assert!(
+            found.find(directory, b"name").is_some(),
+            "as many as there may be"
+        );
+        found.note(directory, b"one more", &one);
+        assert_eq!(found.find(directory, b"name"), None);
+        drop(one);
+        assert_eq!(
+            found.find(directory, b"one more"),
+            None,
+            "it keeps nothing in memory"
+        );
+        let names = found.0.lock();
+        assert_eq!((names.objects.len(), names.order.len()), (NAMES_MAX, NAMES_MAX));
+    }
+}

@@ -1,0 +1,337 @@
+//! A server without a reply cache that executes a change, loses its connection before the reply, and is sent the change again.
+
+use std::{sync::Arc, time::Duration};
+
+use curt_client::{
+    Behaviour, Caller, OpenFlags, RenameMode,
+    plan::{Device, Node},
+};
+use curt_proto::nfs3::Procedure;
+use curt_rpc::client::{CallError, Interrupt, Journey, Reply, Request, Transport};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::world::{Mounted, REQUEST, Scripted, World, root, user};
+
+/// What is done at another client while the connection is lost.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// How the next call of a procedure goes.
+enum Plan {
+    /// It is executed, and its copy as well.
+    Twice,
+    /// The first copy is lost on its way; meanwhile something else happens.
+    LostOnTheWay(Meanwhile),
+}
+
+/// Sends the planned call again after an outage.
+struct Repeating {
+    next: Arc<dyn Transport>,
+    clock: Arc<Scripted>,
+    plan: Mutex<Option<(u32, Plan)>>,
+}
+
+impl Repeating {
+    fn plan(&self, procedure: Procedure, plan: Plan) {
+        *self.plan.lock() = Some((procedure.number(), plan));
+    }
+}
+
+impl Transport for Repeating {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        self.next.call(request, interrupt)
+    }
+
+    fn call_told(
+        &self,
+        request: &Request<'_>,
+        interrupt: &Interrupt,
+        journey: &mut Journey,
+    ) -> Result<Reply, CallError> {
+        let planned = self
+            .plan
+            .lock()
+            .take_if(|(procedure, _)| *procedure == request.procedure);
+        journey.transmissions = 1;
+        if let Some((_, plan)) = planned {
+            journey.transmissions = 2;
+            journey.lost = Some(REQUEST);
+            match plan {
+                Plan::Twice => drop(self.next.call(request, interrupt)?),
+                Plan::LostOnTheWay(meanwhile) => {
+                    self.clock.pass(Duration::from_millis(100));
+                    meanwhile();
+                }
+            }
+            self.clock.pass(Duration::from_secs(5));
+        }
+        self.next.call(request, interrupt)
+    }
+}
+
+struct Bed {
+    mounted: Arc<Mounted>,
+    repeating: Arc<Repeating>,
+    other: Arc<Mounted>,
+    world: World,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let world = World::new();
+        let repeating = Arc::new(Repeating {
+            next: world.way(),
+            clock: Arc::clone(&world.clock),
+            plan: Mutex::default(),
+        });
+        let mounted = Arc::new(world.mount_over(Behaviour::default(), repeating.clone()));
+        let other = Arc::new(world.mount_with(Behaviour::default()));
+        mounted.teach_time(&world);
+        Self {
+            mounted,
+            repeating,
+            other,
+            world,
+        }
+    }
+
+    /// Whether `change` succeeds although it is refused the second time.
+    fn twice<T>(&self, procedure: Procedure, change: impl FnOnce() -> Result<T, Errno>) -> Result<(), Errno> {
+        // What was done before is over.
+        self.world.pass(Duration::from_millis(100));
+        self.repeating.plan(procedure, Plan::Twice);
+        let result = change().map(drop);
+        assert!(self.repeating.plan.lock().is_none(), "it was sent");
+        result
+    }
+
+    /// How `change` ends whose first copy is never executed, while the other client does something.
+    fn beaten<T>(
+        &self,
+        procedure: Procedure,
+        meanwhile: impl FnOnce(&Mounted) + Send + 'static,
+        change: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<(), Errno> {
+        self.world.pass(Duration::from_millis(100));
+        let other = Arc::clone(&self.other);
+        let meanwhile = Box::new(move || meanwhile(&other));
+        self.repeating.plan(procedure, Plan::LostOnTheWay(meanwhile));
+        change().map(drop)
+    }
+}
+
+fn me() -> Caller {
+    user(500)
+}
+
+/// By name, as a kernel does before it changes anything.
+fn id(mounted: &Mounted, name: &str) -> curt_client::InodeId {
+    mounted.lookup(&me(), mounted.client.root(), name).unwrap().id
+}
+
+#[test]
+fn what_the_first_copy_made_is_no_error_of_the_second() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    let fifo = Node::Fifo;
+    assert_eq!(
+        bed.twice(Procedure::Mkdir, || client.mkdir(&me(), top, b"d", 0o750)),
+        Ok(())
+    );
+    assert_eq!(
+        bed.twice(Procedure::Symlink, || client.symlink(&me(), top, b"s", b"to")),
+        Ok(())
+    );
+    assert_eq!(
+        bed.twice(Procedure::Mknod, || client.mknod(&me(), top, b"p", fifo, 0o640)),
+        Ok(())
+    );
+    assert_eq!(
+        bed.twice(Procedure::Create, || client.make_file(&me(), top, b"f", 0o640)),
+        Ok(())
+    );
+    // Whoever makes a file may write to it, whatever its mode says.
+    let create = || client.create(&me(), top, b"readonly", 0o400, OpenFlags::writing());
+    assert_eq!(bed.twice(Procedure::Create, create), Ok(()));
+    let exclusive = OpenFlags {
+        exclusive: true,
+        ..OpenFlags::writing()
+    };
+    let create = || client.create(&me(), top, b"new", 0o600, exclusive);
+    assert_eq!(bed.twice(Procedure::Create, create), Ok(()));
+    assert_eq!(
+        bed.twice(Procedure::Link, || client.link(
+            &me(),
+            id(&bed.mounted, "f"),
+            top,
+            b"l"
+        )),
+        Ok(())
+    );
+    assert_eq!(id(&bed.mounted, "l"), id(&bed.mounted, "f"));
+    assert!(id(&bed.mounted, "d") != id(&bed.mounted, "s"));
+}
+
+#[test]
+fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    for name in ["a", "b", "c", "open"] {
+        bed.mounted.put(&me(), top, name, 0o644, b"x");
+    }
+    client.link(&me(), id(&bed.mounted, "b"), top, b"second").unwrap();
+    client.mkdir(&me(), top, b"d", 0o755).unwrap();
+    client.mkdir(&me(), top, b"e", 0o755).unwrap();
+    let replace = RenameMode::Replace;
+    assert_eq!(
+        bed.twice(Procedure::Remove, || client.unlink(&me(), top, b"a")),
+        Ok(())
+    );
+    assert_eq!(
+        bed.twice(Procedure::Remove, || client.unlink(&me(), top, b"b")),
+        Ok(())
+    );
+    assert_eq!(
+        bed.twice(Procedure::Rmdir, || client.rmdir(&me(), top, b"d")),
+        Ok(())
+    );
+    let moved = id(&bed.mounted, "e");
+    let rename = || client.rename(&me(), (top, b"e"), (top, b"moved"), replace);
+    assert_eq!(bed.twice(Procedure::Rename, rename), Ok(()));
+    assert_eq!(id(&bed.mounted, "moved"), moved);
+    // Over another file.
+    let moved = id(&bed.mounted, "second");
+    let rename = || client.rename(&me(), (top, b"second"), (top, b"c"), replace);
+    assert_eq!(bed.twice(Procedure::Rename, rename), Ok(()));
+    assert_eq!(id(&bed.mounted, "c"), moved);
+    // An open file gets another name instead, and loses it at its last close.
+    let (_, opened) = client
+        .create(&me(), top, b"open", 0o644, OpenFlags::writing())
+        .unwrap();
+    assert_eq!(
+        bed.twice(Procedure::Rename, || client.unlink(&me(), top, b"open")),
+        Ok(())
+    );
+    assert_eq!(client.write(&me(), &opened.file, 0, b"still there"), Ok(11));
+    client.close(&me(), &opened.file).unwrap();
+    for gone in ["a", "b", "d", "e", "second", "open"] {
+        assert!(bed.mounted.lookup(&me(), top, gone).is_err(), "{gone}");
+        assert!(
+            bed.other.lookup(&me(), bed.other.client.root(), gone).is_err(),
+            "{gone}"
+        );
+    }
+}
+
+#[test]
+fn what_others_made_is_reported_as_the_server_says_it() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    let there = bed.other.client.root();
+    for name in ["a", "b"] {
+        bed.mounted.put(&me(), top, name, 0o644, b"x");
+    }
+    let mkdir = move |name: &'static [u8], caller: Caller, mode| {
+        move |other: &Mounted| {
+            other.client.mkdir(&caller, there, name, mode).unwrap();
+        }
+    };
+    let make = |name| client.mkdir(&me(), top, name, 0o755);
+    // After the connection was lost, or by somebody else.
+    let late = mkdir(b"late", me(), 0o755);
+    assert_eq!(
+        bed.beaten(Procedure::Mkdir, late, || make(b"late")),
+        Err(Errno::EXIST)
+    );
+    let foreign = mkdir(b"foreign", root(), 0o755);
+    assert_eq!(
+        bed.beaten(Procedure::Mkdir, foreign, || make(b"foreign")),
+        Err(Errno::EXIST)
+    );
+    // It was there, and is asked for only now.
+    bed.other.client.mkdir(&me(), there, b"old", 0o755).unwrap();
+    assert_eq!(bed.twice(Procedure::Mkdir, || make(b"old")), Err(Errno::EXIST));
+    let symlink = |other: &Mounted| {
+        let there = other.client.root();
+        other.client.symlink(&me(), there, b"s", b"elsewhere").unwrap();
+    };
+    assert_eq!(
+        bed.beaten(Procedure::Symlink, symlink, || client.symlink(
+            &me(),
+            top,
+            b"s",
+            b"to"
+        )),
+        Err(Errno::EXIST)
+    );
+    let link = |other: &Mounted| {
+        let file = id(other, "b");
+        other.client.link(&me(), file, other.client.root(), b"l").unwrap();
+    };
+    assert_eq!(
+        bed.beaten(Procedure::Link, link, || client.link(
+            &me(),
+            id(&bed.mounted, "a"),
+            top,
+            b"l"
+        )),
+        Err(Errno::EXIST)
+    );
+}
+
+#[test]
+fn what_others_moved_is_reported_as_the_server_says_it() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    for name in ["a", "c"] {
+        bed.mounted.put(&me(), top, name, 0o644, b"x");
+    }
+    // It was moved away by others, not to where it was to go.
+    let rename = |other: &Mounted| {
+        let there = other.client.root();
+        other
+            .client
+            .rename(&me(), (there, b"a"), (there, b"theirs"), RenameMode::Replace)
+            .unwrap();
+    };
+    id(&bed.mounted, "a");
+    let own = || client.rename(&me(), (top, b"a"), (top, b"ours"), RenameMode::Replace);
+    assert_eq!(bed.beaten(Procedure::Rename, rename, own), Err(Errno::NOENT));
+    // So it was not removed either.
+    let rename = |other: &Mounted| {
+        let there = other.client.root();
+        other
+            .client
+            .rename(&me(), (there, b"c"), (there, b"kept"), RenameMode::Replace)
+            .unwrap();
+    };
+    id(&bed.mounted, "c");
+    let own = || client.unlink(&me(), top, b"c");
+    assert_eq!(bed.beaten(Procedure::Remove, rename, own), Err(Errno::NOENT));
+}
+
+#[test]
+fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    bed.other
+        .client
+        .mkdir(&me(), bed.other.client.root(), b"d", 0o755)
+        .unwrap();
+    bed.mounted.sent();
+    assert_eq!(client.mkdir(&me(), top, b"d", 0o755).map(drop), Err(Errno::EXIST));
+    assert_eq!(bed.mounted.sent(), "MKDIR 1");
+}
+
+#[test]
+fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed() {
+    let bed = Bed::new();
+    let fresh = bed.world.mount_over(Behaviour::default(), bed.repeating.clone());
+    let top = fresh.client.root();
+    let make = || fresh.client.mkdir(&me(), top, b"d", 0o755);
+    assert_eq!(bed.twice(Procedure::Mkdir, make), Err(Errno::EXIST));
+    let device = Node::Character(Device::default());
+    // And what cannot be made is not there.
+    let make = || fresh.client.mknod(&me(), top, b"x", device, 0o600);
+    assert!(bed.twice(Procedure::Mknod, make).is_err());
+}

@@ -1,0 +1,110 @@
+//! A server that is killed again and again, and begins again at once: what it had executed and not answered is executed once more, and
+//! its reply cache is gone. No program may be told of an error that comes of that.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use curt_tests::curt::{Mount, Serve};
+use curt_tests::network::Network;
+use curt_tests::process::Running;
+
+const MINUTES: Duration = Duration::from_secs(300);
+/// How many programs change names at the same time.
+const PROGRAMS: usize = 12;
+
+/// Makes, links, moves and removes names of its own until it is told to stop; each of that has to succeed. Prints how often it did, and
+/// what did not.
+const PROGRAM: &str = r#"
+import os, select, sys
+top, number = sys.argv[1], sys.argv[2]
+os.umask(0o022)
+path = lambda name: f"{top}/{number}-{name}"
+steps = [
+    ("mkdir", lambda: os.mkdir(path("d"), 0o755)),
+    ("rename", lambda: os.rename(path("d"), path("e"))),
+    ("symlink", lambda: os.symlink("to", path("e/s"))),
+    ("unlink", lambda: os.unlink(path("e/s"))),
+    ("rmdir", lambda: os.rmdir(path("e"))),
+    ("create", lambda: os.close(os.open(path("f"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))),
+    ("link", lambda: os.link(path("f"), path("l"))),
+    ("mkfifo", lambda: os.mkfifo(path("p"), 0o600)),
+    ("replace", lambda: os.rename(path("l"), path("p"))),
+    ("unlink", lambda: os.unlink(path("f"))),
+    ("silly", lambda: silly(path("p"))),
+]
+def silly(name):
+    file = os.open(name, os.O_RDONLY)
+    os.unlink(name)
+    os.fstat(file)
+    os.close(file)
+done, wrong = 0, 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for what, step in steps:
+        try:
+            step()
+            done += 1
+        except OSError as error:
+            wrong += 1
+            print(f"WRONG {what} {error}", flush=True)
+print(f"DONE {done} {wrong}", flush=True)
+"#;
+
+#[test]
+fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()> {
+    let duration = match std::env::var_os("CURT_FULL") {
+        Some(_) => Duration::from_secs(120),
+        None => Duration::from_secs(10),
+    };
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = Serve::start(&network, &export, &[])?;
+    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    // A change whose reply comes shows the client the server's time.
+    network.shell(&format!("mkdir {}/first", mount.directory().display()), MINUTES)?;
+    let script = network.directory().join("program.py");
+    std::fs::write(&script, PROGRAM)?;
+    let mut programs = (0..PROGRAMS)
+        .map(|number| {
+            let mut command = network.command("python3");
+            command
+                .arg(&script)
+                .arg(mount.directory())
+                .arg(number.to_string());
+            Running::start("a program", &mut command)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let began = Instant::now();
+    let mut kills = 0;
+    while began.elapsed() < duration {
+        // It is killed while programs wait for it.
+        std::thread::sleep(Duration::from_millis(300));
+        server.kill()?;
+        server.restart(&network)?;
+        kills += 1;
+    }
+    let (mut done, mut wrong, mut said) = (0, 0, String::new());
+    for program in &mut programs {
+        program.say("stop\n")?;
+    }
+    for program in &mut programs {
+        program.wait_for("DONE", MINUTES)?;
+        let output = program.output();
+        let words = output.lines().find_map(|line| line.strip_prefix("DONE "));
+        let mut numbers = words.unwrap_or_default().split(' ').map(str::parse::<usize>);
+        done += numbers.next().unwrap_or(Ok(0))?;
+        wrong += numbers.next().unwrap_or(Ok(0))?;
+        said.extend(
+            output
+                .lines()
+                .filter(|line| line.starts_with("WRONG"))
+                .map(|line| format!("{line}\n")),
+        );
+    }
+    println!("{done} operations, {kills} kills, {wrong} wrong");
+    ensure!(
+        done > 0 && wrong == 0,
+        "{wrong} of {done} operations were told of an error:\n{said}"
+    );
+    drop(programs);
+    mount.unmount()
+}
