@@ -224,11 +224,11 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
 }
 
 #[test]
-fn what_others_did_is_reported_as_the_server_says_it() {
+fn what_others_made_is_reported_as_the_server_says_it() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let there = bed.other.client.root();
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b"] {
         bed.mounted.put(&me(), top, name, 0o644, b"x");
     }
     let mkdir = move |name: &'static [u8], caller: Caller, mode| {
@@ -237,7 +237,7 @@ fn what_others_did_is_reported_as_the_server_says_it() {
         }
     };
     let make = |name| client.mkdir(&me(), top, name, 0o755);
-    // After the connection was lost, by somebody else, with another mode, or not empty.
+    // After the connection was lost, or by somebody else.
     let late = mkdir(b"late", me(), 0o755);
     assert_eq!(
         bed.beaten(Procedure::Mkdir, late, || make(b"late")),
@@ -277,6 +277,15 @@ fn what_others_did_is_reported_as_the_server_says_it() {
         )),
         Err(Errno::EXIST)
     );
+}
+
+#[test]
+fn what_others_moved_is_reported_as_the_server_says_it() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    for name in ["a", "c"] {
+        bed.mounted.put(&me(), top, name, 0o644, b"x");
+    }
     // It was moved away by others, not to where it was to go.
     let rename = |other: &Mounted| {
         let there = other.client.root();
