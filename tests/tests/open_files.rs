@@ -1,4 +1,4 @@
-//! What an open file allows whoever opened it, and what a path allows: sizes, and data on their way to the server.
+//! What an open file allows whoever opened it, and what a path allows: sizes, data on their way to the server, and holes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -162,6 +162,35 @@ for name, length in ("small", 10), ("large", 3 << 20):
 }
 
 #[test]
+fn holes_are_looked_for_up_to_the_end_of_a_file_and_no_further() -> Result<()> {
+    let script = r#"
+def seek(file, whence, *offsets):
+    print(*(said(lambda: os.lseek(file, offset, whence)) for offset in offsets))
+for length in 0, 10000, (5 << 30) + 1:
+    file = make("f", 0o644)
+    os.ftruncate(file, length)
+    for whence in os.SEEK_DATA, os.SEEK_HOLE:
+        seek(file, whence, length, length + 1, length + (1 << 40), (1 << 63) - 1, -1, -1 << 63)
+    os.pwrite(file, b"x", length)
+    seek(file, os.SEEK_DATA, length, length + 1)
+    seek(file, os.SEEK_HOLE, length, length + 1)
+    os.close(file)
+    os.unlink("f")
+"#;
+    let behind = "ENXIO ENXIO ENXIO ENXIO ENXIO ENXIO";
+    let at = |length: u64| [format!("{length} ENXIO"), format!("{} ENXIO", length + 1)];
+    let expected: Vec<String> = [0, 10_000, (5 << 30) + 1]
+        .into_iter()
+        .flat_map(|length| {
+            let [data, hole] = at(length);
+            [behind.to_owned(), behind.to_owned(), data, hole]
+        })
+        .collect();
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    everywhere(script, &expected)
+}
+
+#[test]
 fn a_byte_that_the_servers_file_system_has_no_room_for_is_refused_when_it_is_written() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
@@ -252,5 +281,34 @@ for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32
         "4294967295000000000 4294967295000000000",
     ];
     ensure!(said == expected, "{said:#?}");
+    mount.unmount()
+}
+
+#[test]
+fn an_access_time_is_the_servers_and_what_is_read_from_memory_moves_none() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    network.shell(
+        &format!("mount -t tmpfs -o strictatime none {}", export.display()),
+        MINUTE,
+    )?;
+    let server = Serve::start(&network, &export, &[])?;
+    let options = format!("{},strictatime,acregmin=1,acregmax=1", server.ports());
+    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    // What was read while the file's times were young is read again at the next open.
+    let script = format!(
+        "there={}/f here={}/f
+         echo text >$there; touch -a -d @1000 $there
+         [[ $(stat -c %X $here) == 1000 ]]
+         cat $here
+         [[ $(stat -c %X $there) != 1000 ]]
+         until time=$(stat -c %x $there); cat $here; [[ $(stat -c %x $there) == $time ]]; do :; done
+         until [[ $(stat -c %x $here) == $time ]]; do sleep 0.1; done
+         cat $here
+         [[ $(stat -c %x $there) == $time ]]",
+        export.display(),
+        mount.directory().display()
+    );
+    network.shell(&script, MINUTE)?;
     mount.unmount()
 }

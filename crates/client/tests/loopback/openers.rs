@@ -95,6 +95,18 @@ fn a_file_is_truncated_by_its_path_only_by_those_who_may_write_it() {
 }
 
 #[test]
+fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"0123");
+    let before = mounted.client.getattr(&root(), file.id).unwrap().attributes;
+    world.seconds(1);
+    assert_eq!(truncate(&mounted, &root(), file.id, 4), Ok(4));
+    let after = mounted.client.getattr(&root(), file.id).unwrap().attributes;
+    assert!(after.mtime > before.mtime && after.ctime > before.ctime);
+}
+
+#[test]
 fn what_root_may_truncate_is_for_the_server_to_say() {
     let rules = ExportRules {
         squash: Squash::Root,
