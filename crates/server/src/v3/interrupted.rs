@@ -90,13 +90,8 @@ pub(crate) fn recognise(
             let Some((kind, set)) = special(&what) else {
                 return Ok(());
             };
-            made(
-                request,
-                &NewObject { place, kind, set },
-                window,
-                |_, _| true,
-                reply,
-            )
+            let object = NewObject { place, kind, set };
+            made(request, &object, window, |_, _| true, reply)
         }
         Procedure::Link => linked(request, &decoded(arguments)?, window, reply),
         Procedure::Remove | Procedure::Rmdir => taken(request, decoded(arguments)?, window, reply),
