@@ -6,6 +6,7 @@
 //!
 //! These tests need root and the packages that `cargo xtask test` installs.
 
+pub mod again;
 pub mod capture;
 mod control;
 pub mod curt;

@@ -175,7 +175,7 @@ fn clients_of_a_server_that_is_killed_over_and_over_are_told_of_no_error_by_thei
     let path = export.to_str().context("a path of letters")?;
     let state = top.path().join("state");
     let state = state.to_str().context("a path of letters")?;
-    let start = || Victim::serving(path, &[path, "--state", state]);
+    let start = || Victim::serving(path, &[path, "--state", state, "--save-replies", "on"]);
     let mut server = start()?;
     let world = World {
         address: Mutex::new(server.address),

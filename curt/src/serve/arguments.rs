@@ -108,8 +108,8 @@ pub(crate) struct ServeArguments {
     pub(super) filecache: Switch,
 
     /// Save the last replies to calls that change names or attributes in the state directory: clients that repeat such a call after
-    /// the server was killed are told of no error by what they did themselves. Lost with the machine's memory
-    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
+    /// the server was killed are told of no error by what they did themselves. Costs two more system calls for each such call
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
     pub(super) save_replies: Switch,
 
     /// Do not register with rpcbind; clients then need the port numbers as mount options

@@ -87,25 +87,27 @@ pub(crate) fn recognise(
         }
         Procedure::Mknod => {
             let MknodArguments { place, what } = decoded(arguments)?;
-            let (kind, set) = match &what {
-                MknodData::BlockDevice(set, _) => (FileKind::BlockDevice, set),
-                MknodData::CharacterDevice(set, _) => (FileKind::CharacterDevice, set),
-                MknodData::Socket(set) => (FileKind::Socket, set),
-                MknodData::Fifo(set) => (FileKind::Fifo, set),
-                MknodData::Other(_) => return Ok(()),
+            let Some((kind, set)) = special(&what) else {
+                return Ok(());
             };
-            made(
-                request,
-                &NewObject { place, kind, set },
-                window,
-                |_, _| true,
-                reply,
-            )
+            let object = NewObject { place, kind, set };
+            made(request, &object, window, |_, _| true, reply)
         }
         Procedure::Link => linked(request, &decoded(arguments)?, window, reply),
         Procedure::Remove | Procedure::Rmdir => taken(request, decoded(arguments)?, window, reply),
         Procedure::Rename => renamed(request, &decoded(arguments)?, window, reply),
         _ => Ok(()),
+    }
+}
+
+/// What MKNOD makes, with which attributes.
+const fn special(what: &MknodData) -> Option<(FileKind, &Sattr)> {
+    match what {
+        MknodData::BlockDevice(set, _) => Some((FileKind::BlockDevice, set)),
+        MknodData::CharacterDevice(set, _) => Some((FileKind::CharacterDevice, set)),
+        MknodData::Socket(set) => Some((FileKind::Socket, set)),
+        MknodData::Fifo(set) => Some((FileKind::Fifo, set)),
+        MknodData::Other(_) => None,
     }
 }
 

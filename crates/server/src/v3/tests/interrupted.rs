@@ -448,3 +448,45 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
     assert_eq!(run.status(1, Procedure::Setattr, &setattr), Status::Ok);
     assert_eq!(std::fs::read(&file).unwrap(), b"written since");
 }
+
+/// SEMANTICS.md says so.
+#[test]
+fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
+    let top = top();
+    let export = top.path().join("export");
+    let run = Run::begin(top.path());
+    let root = run.root;
+    run.killed(
+        Killed::AfterTheChange,
+        1,
+        Procedure::Mkdir,
+        &mkdir(root, "undone"),
+    );
+    std::fs::remove_dir(export.join("undone")).unwrap();
+    let run = Run::begin(top.path());
+    assert_eq!(
+        run.status(1, Procedure::Mkdir, &mkdir(root, "undone")),
+        Status::Ok
+    );
+    assert!(export.join("undone").exists());
+
+    let missing = bytes_of(&place(root, b"missing"));
+    run.killed(Killed::AfterTheChange, 2, Procedure::Remove, &missing);
+    std::fs::write(export.join("another"), "").unwrap();
+    let run = Run::begin(top.path());
+    assert_eq!(run.status(2, Procedure::Remove, &missing), Status::Ok);
+
+    let truncate = bytes_of(&SetattrArguments {
+        object: run.handle("another"),
+        attributes: Sattr {
+            size: Some(0),
+            ..Sattr::default()
+        },
+        guard: None,
+    });
+    run.killed(Killed::AfterTheChange, 3, Procedure::Setattr, &truncate);
+    std::fs::write(export.join("another"), "written since").unwrap();
+    let run = Run::begin(top.path());
+    assert_eq!(run.status(3, Procedure::Setattr, &truncate), Status::Ok);
+    assert_eq!(std::fs::read(export.join("another")).unwrap(), b"");
+}
