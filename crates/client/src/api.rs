@@ -190,6 +190,14 @@ pub trait Observer: Send + Sync + fmt::Debug {
         self.contents_changed(id, None);
     }
 
+    /// Copies of a file's data are invalid, and a kernel that may keep some is about to look the
+    /// file up again: it must have dropped them, and ignore replies to what it asked before, when
+    /// this returns. The file has `size` now. Called by an open; may wait for reads of the file.
+    fn copies_void(&self, id: InodeId, size: u64) {
+        let _ = size;
+        self.contents_changed(id, None);
+    }
+
     /// This client changed an object in the background: cached copies of its attributes are invalid.
     fn attributes_changed(&self, id: InodeId);
 }

@@ -74,6 +74,8 @@ pub struct Client {
     pub(crate) patience: Option<Arc<Patience>>,
     /// Requests for attributes that others may wait for.
     pub(crate) flights: Flights,
+    /// Files of which copies are being dropped.
+    pub(crate) drops: Flights,
     /// Requests for the names of a directory that others may wait for.
     pub(crate) fills: Flights,
     held: HeldInodes,
@@ -154,16 +156,13 @@ impl Client {
         };
         let answer = v3::getattr(&wire, asker, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_status)?;
-        let (clock, background) = (
-            Arc::clone(&environment.clock),
-            Arc::clone(&environment.background),
-        );
+        let clock = Arc::clone(&environment.clock);
         let plane = DataPlane::new(
             Arc::clone(&wire),
             behaviour.data,
             Arc::clone(&counters),
             Arc::clone(&clock),
-            background,
+            Arc::clone(&environment.background),
         );
         let patience = behaviour
             .soft_revalidation
@@ -199,6 +198,7 @@ impl Client {
             background: Arc::clone(&environment.background),
             patience,
             flights: Flights::default(),
+            drops: Flights::default(),
             fills: Flights::default(),
             held,
             core,

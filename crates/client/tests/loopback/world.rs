@@ -90,16 +90,22 @@ impl Background for Inline {
     fn spawn_after(&self, _: Duration, _: Task) {}
 }
 
-/// Remembers whose contents, and whose attributes, were told to have changed.
+/// Remembers whose contents, and whose attributes, were told to have changed, and whose copies had to
+/// be dropped at once.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) contents: Mutex<Vec<InodeId>>,
     pub(crate) attributes: Mutex<Vec<InodeId>>,
+    pub(crate) void: Mutex<Vec<(InodeId, u64)>>,
 }
 
 impl Observer for Told {
     fn contents_changed(&self, id: InodeId, _: Option<u64>) {
         self.contents.lock().push(id);
+    }
+
+    fn copies_void(&self, id: InodeId, size: u64) {
+        self.void.lock().push((id, size));
     }
 
     fn attributes_changed(&self, id: InodeId) {

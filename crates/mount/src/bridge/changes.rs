@@ -46,6 +46,14 @@ struct State {
     ended: bool,
 }
 
+/// Has the kernel drop what it keeps of a file, and take it for no smaller than `size`: whoever
+/// maps it need not have asked how large it is, and what is stored behind its end is lost.
+pub(super) fn renew(notifier: &Notifier, node: NodeId, size: u64) {
+    // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
+    let _ = notifier.invalidate_inode(node, 0, 0);
+    let _ = notifier.enlarge(node, size);
+}
+
 /// While it lives, a request for an inode's attributes is being answered.
 #[derive(Debug)]
 pub(super) struct Answering<'a> {
@@ -165,6 +173,13 @@ impl Observer for Changes {
 
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
+    }
+
+    fn copies_void(&self, id: InodeId, size: u64) {
+        self.take(id);
+        if let Some(notifier) = self.notifier.get() {
+            renew(notifier, NodeId(id.0), size);
+        }
     }
 
     fn attributes_changed(&self, id: InodeId) {

@@ -157,12 +157,11 @@ impl Filesystem for Bridge {
 
     fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
         self.operations.count(Operation::Open);
-        let opened = self.client.open(
-            &self.caller(context),
-            inode(node),
-            convert::open_flags(open.flags),
-        )?;
-        Ok(self.opened(node, opened))
+        let caller = self.caller(context);
+        let opened = self
+            .client
+            .open(&caller, inode(node), convert::open_flags(open.flags))?;
+        Ok(self.opened(&caller, node, opened))
     }
 
     fn create(
@@ -179,7 +178,7 @@ impl Filesystem for Bridge {
             .client
             .create(&caller, inode(parent), name, create.mode & 0o7777, flags)?;
         let entry = self.found(&made);
-        Ok((entry, self.opened(entry.node, opened)))
+        Ok((entry, self.opened(&caller, entry.node, opened)))
     }
 
     fn read(&self, context: &Asked<'_>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
