@@ -1,8 +1,17 @@
 //! Copies of files that a kernel keeps, and what it takes a file's size for, when others change the
 //! files.
 
-use curt_client::{Caller, DataState, Found, InodeId, OpenFlags, plan::SetAttributes};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_client::{Behaviour, Caller, DataState, Found, InodeId, OpenFlags, plan::SetAttributes};
 use curt_policy::CacheOptions;
+use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
 use rustix::io::Errno;
 
 use crate::world::{Mounted, World, root};
@@ -186,4 +195,122 @@ fn threads_that_cannot_be_known_again_are_turned_away_once() {
     shared.resize(6);
     assert_eq!(shared.open(0, id), Err(Errno::STALE));
     assert_eq!(shared.open(0, id), Ok(DataState::Same));
+}
+
+const UNIT: usize = 4096;
+
+fn sloppy() -> Behaviour {
+    let mut behaviour = Behaviour::default();
+    behaviour.cache.sloppy_open = Duration::from_secs(3);
+    behaviour.data.read_ahead = 0;
+    behaviour
+}
+
+/// What an open within the window reads of `old` of which the first `cached` bytes are cached, when
+/// it has become `new`.
+fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, Mounted) {
+    let world = World::new();
+    let there = world.mount(CacheOptions::default());
+    there.put(&root(), there.client.root(), "f", 0o644, old);
+    world.seconds(4);
+    let here = world.mount_with(sloppy());
+    here.teach_time(&world);
+    let id = here.lookup(&root(), here.client.root(), "f").unwrap().id;
+    let opened = here.client.open(&root(), id, OpenFlags::reading()).unwrap();
+    let read = here.client.read(&root(), &opened.file, 0, cached).unwrap();
+    assert_eq!(read.to_vec(), old[..cached]);
+    here.client.close(&root(), &opened.file).unwrap();
+    world.pass(Duration::from_millis(500));
+    there.put(&root(), there.client.root(), "f", 0o644, new);
+    world.pass(Duration::from_millis(500));
+    here.sent();
+    (here.cat(&root(), id).unwrap(), here)
+}
+
+#[test]
+fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
+    let new = b"the new text, which is longer".as_slice();
+    let (found, here) = read_sloppily(b"the old one", 0, new);
+    assert_eq!(found.escape_ascii().to_string(), new.escape_ascii().to_string());
+    assert_eq!(
+        here.sent(),
+        "READ 2",
+        "what had been read may be of another state than the rest"
+    );
+    assert_eq!(
+        *here.told.found_by_reads.lock(),
+        [(0..1 << 20, new.len() as u64)],
+        "who keeps copies drops them before the read is answered"
+    );
+}
+
+#[test]
+fn bytes_of_two_states_of_a_file_are_not_mixed_in_a_read_whose_reply_shows_the_change() {
+    let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
+    let (found, here) = read_sloppily(&old, UNIT, &new);
+    assert!(
+        found == new,
+        "{} old bytes",
+        found.iter().filter(|byte| **byte == b'o').count()
+    );
+    assert_eq!(here.sent(), "READ 2");
+    let (found, here) = read_sloppily(&old, old.len(), &new);
+    assert!(
+        found == old,
+        "all of it is cached, and nobody asks within the window"
+    );
+    assert_eq!(here.sent(), "");
+}
+
+/// Does something before the second READ.
+struct BeforeTheSecondRead {
+    next: Arc<dyn Transport>,
+    reads: AtomicUsize,
+    change: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Transport for BeforeTheSecondRead {
+    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+        const READ: u32 = 6;
+        if request.procedure == READ && self.reads.fetch_add(1, Relaxed) == 1 {
+            (self.change)();
+        }
+        self.next.call(request, interrupt)
+    }
+}
+
+#[test]
+fn a_read_of_several_replies_begins_anew_if_one_of_them_shows_a_change() {
+    let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
+    let world = World::new();
+    let there = Arc::new(world.mount(CacheOptions::default()));
+    there.put(&root(), there.client.root(), "f", 0o644, &old);
+    world.seconds(4);
+    let changed = (Arc::clone(&there), new.clone());
+    let transport = BeforeTheSecondRead {
+        next: world.way(),
+        reads: AtomicUsize::new(0),
+        change: Box::new(move || {
+            let (there, new) = &changed;
+            there.put(&root(), there.client.root(), "f", 0o644, new);
+        }),
+    };
+    let mut behaviour = sloppy();
+    behaviour.data.read_size = u32::try_from(UNIT).unwrap();
+    let here = world.mount_over(behaviour, Arc::new(transport));
+    let id = here.lookup(&root(), here.client.root(), "f").unwrap().id;
+    let found = here.cat(&root(), id).unwrap();
+    let old_bytes = found.iter().filter(|byte| **byte == b'o').count();
+    assert!(found == new, "{old_bytes} old bytes");
+}
+
+#[test]
+fn a_read_whose_reply_shows_that_the_file_shrank_ends_at_its_new_end() {
+    let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; UNIT + 5]);
+    let (found, here) = read_sloppily(&old, UNIT, &new);
+    assert!(found == new, "{} bytes", found.len());
+    assert!(
+        here.told.found_by_reads.lock().is_empty(),
+        "the short reply tells it, which a kernel that is notified first would ignore"
+    );
 }
