@@ -1,10 +1,14 @@
-//! Shared file mappings.
+//! Shared file mappings, and truncate(2).
 //!
-//! JUSTIFICATION: a mapping is what is tested here, and there is no safe way to have one of a file.
+//! JUSTIFICATION: a mapping is what is tested here, and there is no safe way to have one of a file;
+//! nothing safe wraps truncate(2), which no open comes before.
 #![allow(unsafe_code, reason = "mmap(2) is unsafe by nature")]
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::ptr;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
@@ -84,5 +88,19 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: nothing borrows from the mapping: its methods copy.
         let _ = unsafe { munmap(self.start, self.length) };
+    }
+}
+
+/// truncate(2).
+///
+/// # Errors
+/// Its own; a size that no file has.
+pub fn truncate(path: &Path, size: u64) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let size = libc::off_t::try_from(size).map_err(io::Error::other)?;
+    // SAFETY: the path ends with a zero byte and lives until the call returns.
+    match unsafe { libc::truncate(path.as_ptr(), size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns plain data only. Must not know caches, requests or locks.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use crate::{
     identity::InodeId,
@@ -188,6 +188,21 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// The same for a directory: its names are no longer known.
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
+    }
+
+    /// Copies of a file's data are invalid, and a kernel that may keep some is about to look the
+    /// file up again: it must have dropped them, and ignore replies to what it asked before, when
+    /// this returns. The file has `size` now. Called by an open; may wait for reads of the file.
+    fn copies_void(&self, id: InodeId, size: u64) {
+        let _ = size;
+        self.contents_changed(id, None);
+    }
+
+    /// A read of `range` found a file's data changed; the file has `size` now. Copies, those of the
+    /// range apart, should be dropped before this returns: it is answered then.
+    /// [`Observer::contents_changed`] was called as well.
+    fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
+        let _ = (id, range, size);
     }
 
     /// This client changed an object in the background: cached copies of its attributes are invalid.

@@ -75,6 +75,8 @@ pub struct Client {
     pub(crate) patience: Option<Arc<Patience>>,
     /// Requests for attributes that others may wait for.
     pub(crate) flights: Flights,
+    /// Files of which copies are being dropped.
+    pub(crate) drops: Flights,
     /// Requests for the names of a directory that others may wait for.
     pub(crate) fills: Flights,
     /// What names led to that could not be kept.
@@ -164,7 +166,7 @@ impl Client {
             behaviour.data,
             Arc::clone(&counters),
             Arc::clone(&clock),
-            background,
+            Arc::clone(&environment.background),
         );
         let patience = behaviour
             .soft_revalidation
@@ -199,6 +201,7 @@ impl Client {
             background: Arc::clone(&environment.background),
             patience,
             flights: Flights::default(),
+            drops: Flights::default(),
             fills: Flights::default(),
             last_found: LastFound::default(),
             held,

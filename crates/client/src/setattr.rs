@@ -34,7 +34,11 @@ impl Client {
         if *set != SetAttributes::default() {
             self.set_attributes(&asked, &inode, set)?;
         }
-        self.stat(&asked, &inode)
+        let stat = self.stat(&asked, &inode);
+        if stat.is_err() && set.size.is_some() {
+            inode.may_seem_larger_again();
+        }
+        stat
     }
 
     /// The same through an open file, as ftruncate(2): a file that is open for writing is given its
@@ -89,7 +93,11 @@ impl Client {
         if let (Ok(()), Some(new_size)) = (&answer.outcome, set.size) {
             tell_truncation(inode, cur_size, new_size);
         }
-        let _ = inode.end_mutation(&answer.about, sent_at);
+        if answer.outcome.is_ok() && set.size.is_some() {
+            inode.end_resizing(&answer.about, sent_at);
+        } else {
+            let _ = inode.end_mutation(&answer.about, sent_at);
+        }
         answer.outcome.map_err(|status| self.refused(inode, status))
     }
 

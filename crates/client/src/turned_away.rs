@@ -1,4 +1,5 @@
-//! Opens that failed because their file was gone (ESTALE), and are retried by the kernel.
+//! Opens that failed with ESTALE, because their file was gone or because the kernel may take it for
+//! larger than it is, and are retried by the kernel.
 //!
 //! The kernel then looks the name up and opens what it finds, once. If this mount replaces the file all the time, that one may be gone
 //! as well, and a program would see ESTALE, which never happens on a local file system. So the file that the second look-up finds
@@ -49,6 +50,9 @@ pub(crate) struct TurnedAway {
 struct Waiter {
     since: Moment,
     held: Option<Arc<Inode>>,
+    /// It was turned away because of its file's size, when copies had become void so often and been
+    /// dropped.
+    copies_void: Option<u32>,
 }
 
 impl TurnedAway {
@@ -65,20 +69,24 @@ impl TurnedAway {
 }
 
 impl Client {
-    /// The open of `caller` failed with ESTALE; a kernel will look the name up again and come back once.
-    pub(crate) fn turn_away(&self, caller: &Caller, now: Moment) {
+    /// The open of `caller` fails with ESTALE; a kernel will look the name up again and come back
+    /// once. Whether that will be noticed.
+    pub(crate) fn turn_away(&self, caller: &Caller, now: Moment, copies_void: Option<u32>) -> bool {
         if caller.pid == 0 || !self.serves_a_kernel() {
-            return;
+            return false;
         }
         self.turned_away.change(|threads| {
-            if threads.len() < THREADS_MAX {
+            let has_room = threads.len() < THREADS_MAX;
+            if has_room {
                 let waiter = Waiter {
                     since: now,
                     held: None,
+                    copies_void,
                 };
                 threads.entry(caller.pid).or_insert(waiter);
             }
-        });
+            has_room
+        })
     }
 
     /// `caller` came back, or does not want to: whether it was turned away, and what is held for it, to be given up when it has it.
@@ -90,6 +98,7 @@ impl Client {
         Some(HeldFor {
             client: self,
             file: waiter.held,
+            copies_void: waiter.copies_void,
         })
     }
 
@@ -121,6 +130,7 @@ impl Client {
             let held = HeldFor {
                 client: self,
                 file: Some(Arc::clone(&found)),
+                copies_void: None,
             };
             resolved = self.resolve(asked, directory, name)?;
             if matches!(&resolved, Resolved::Object(again, _) if Arc::ptr_eq(again, &found)) {
@@ -151,6 +161,7 @@ impl Client {
             drop(HeldFor {
                 client: self,
                 file: waiter.held,
+                copies_void: None,
             });
         }
     }
@@ -161,6 +172,23 @@ impl Client {
 pub(crate) struct HeldFor<'a> {
     client: &'a Client,
     file: Option<Arc<Inode>>,
+    copies_void: Option<u32>,
+}
+
+impl HeldFor<'_> {
+    /// Notes that the kernel knows the size of `inode`, if the look-up's reply certainly told it:
+    /// nothing was found of the file since it was turned away that would have had the kernel ignore
+    /// the reply.
+    pub(crate) fn note_size(&self, inode: &Arc<Inode>) {
+        let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
+        let facts = inode.facts();
+        let is_quiet = facts.kept.file_if_any().is_some_and(|file| {
+            Some(file.copies_void) == self.copies_void && file.copies_void == file.copies_dropped
+        });
+        if looked_up && is_quiet {
+            inode.seems_no_larger();
+        }
+    }
 }
 
 impl Drop for HeldFor<'_> {

@@ -69,6 +69,8 @@ pub(super) struct FileState {
     pub(super) fetches: Vec<Arc<Fetch>>,
     /// How often the end of the file may have moved, by this client or others.
     pub(super) resizes: u64,
+    /// How often what had been fetched became void, because others had changed the file.
+    pub(super) voids: u64,
     /// Where a READ found the end of the server's file.
     pub(super) server_end: Option<u64>,
     /// When the READ was sent that brought the first bytes that anybody was given since the last invalidation.
@@ -184,6 +186,7 @@ impl FileData {
         state.segments.cut_clean();
         state.fetches.clear();
         state.resizes += 1;
+        state.voids += 1;
         state.server_end = None;
         state.pages_since = None;
     }

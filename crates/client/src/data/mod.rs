@@ -69,6 +69,10 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// Absorbs the attributes of a READ's or COMMIT's reply, or `None` if it had none. May call [`FileData::invalidate`].
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant);
 
+    /// A read of this range found that others had changed the file, and begins anew: copies that
+    /// others keep are void before it is answered.
+    fn begins_anew(&self, _: &std::ops::Range<u64>) {}
+
     /// A WRITE is about to be sent. Each call is answered by one of [`DataOwner::absorb_write`].
     fn begin_write(&self);
 

@@ -1,8 +1,10 @@
 //! Assembles the answer to a read.
 //!
-//! Owns the order of sources: unwritten data of ours before the server's, zeros for holes before our own end of the file. Readers of
-//! one range share one READ. A READ whose range was written, truncated or invalidated while it was in progress answers only those
-//! who already waited for it, since they began before that.
+//! Owns the order of sources: unwritten data of ours before the server's, zeros for holes before
+//! our own end of the file. Readers of one range share one READ. A READ whose range was written or
+//! truncated while it was in progress answers only those who already waited for it, since they
+//! began before that. A read during which the file turns out to have been changed by others begins
+//! anew: its bytes and its end are those of one state of the file, as far as replies can tell.
 
 use std::{
     ops::Range,
@@ -28,6 +30,10 @@ use super::{
 
 /// READs of one file under way at once, read-ahead included.
 const FETCHES_MAX: usize = 16;
+
+/// How often a read begins anew at most: a file that is changed faster than it can be read is read
+/// as it comes.
+const RESTARTS_MAX: u32 = 3;
 
 /// A READ under way.
 #[derive(Debug)]
@@ -57,6 +63,8 @@ pub(super) struct Fetched {
 /// What a reader has to do next.
 enum Next {
     Done(ReadBytes),
+    /// What was fetched may be of another state of the file than the rest: begin anew.
+    Restart,
     /// Wait for somebody else's READ.
     Wait(Arc<Fetch>),
     /// Send this READ, for the gap that begins there.
@@ -110,6 +118,8 @@ pub(super) struct Reading {
     believed: Option<u64>,
     /// [`FileState::resizes`] when the read began.
     began: u64,
+    /// [`FileState::voids`] when it began; `None`: it does not begin anew.
+    voids: Option<u64>,
     /// Bytes to fetch for a gap, at least.
     fetch: u64,
     /// READs begin at whole units; not any more once a server has given less than leads to the gap.
@@ -167,6 +177,7 @@ impl DataPlane {
             return self.read_direct(owner, open, range, interrupt, target);
         }
         let (mut reading, ahead) = self.begin_reading(owner, open, range);
+        let mut restarts = 0;
         // What one READ cannot bring is asked for at once, too.
         let several = count as u64 > u64::from(self.options.read_size);
         let mut looked_ahead = ahead == 0 && !several;
@@ -179,7 +190,7 @@ impl DataPlane {
                 let from = match next {
                     // What was given may be gone already.
                     Next::Done(_) => reading.range.end,
-                    Next::Wait(_) | Next::Lead(..) => reading.range.start,
+                    Next::Wait(_) | Next::Lead(..) | Next::Restart => reading.range.start,
                 };
                 self.read_ahead(owner, open, &reading, from, ahead);
             }
@@ -187,6 +198,11 @@ impl DataPlane {
                 Next::Done(bytes) => {
                     self.count_hit(&reading, &bytes);
                     return Ok(Some(bytes));
+                }
+                Next::Restart => {
+                    owner.begins_anew(&reading.range);
+                    restarts += 1;
+                    reading.restart(owner, restarts < RESTARTS_MAX);
                 }
                 Next::Lead(fetch, gap_start) => {
                     let asker = (&open.credential, interrupt);
@@ -217,16 +233,16 @@ impl DataPlane {
     ) -> (Reading, u64) {
         let (window, fetch_max) = (self.window(), self.options.read_ahead);
         let advice = open.ahead.lock().advise(range.clone(), window, fetch_max);
-        let believed = owner.believed_size();
-        let began = owner.data().core.lock().resizes;
-        let reading = Reading {
+        let mut reading = Reading {
             range,
             fetched: Vec::new(),
-            believed,
-            began,
+            believed: None,
+            began: 0,
+            voids: None,
             fetch: advice.fetch,
             whole_units: u64::from(self.options.read_size) >= UNIT,
         };
+        reading.restart(owner, true);
         (reading, advice.ahead)
     }
 
@@ -254,6 +270,9 @@ impl DataPlane {
 
     /// Assembles the answer, or finds what is missing for it.
     fn next_of(&self, state: &mut FileState, reading: &Reading) -> Next {
+        if reading.voids.is_some_and(|voids| voids != state.voids) {
+            return Next::Restart;
+        }
         let mut bytes = ReadBytes::default();
         let mut position = reading.range.start;
         let end = reading.range.end;
@@ -420,6 +439,19 @@ impl DataPlane {
 }
 
 impl Reading {
+    /// Forgets what was fetched, and what the end was; `again`: the same may happen once more.
+    fn restart(&mut self, owner: &Arc<dyn DataOwner>, again: bool) {
+        self.fetched.clear();
+        let (resizes, voids) = {
+            let state = owner.data().core.lock();
+            (state.resizes, state.voids)
+        };
+        // After the counts: a change in between is seen by them.
+        self.believed = owner.believed_size();
+        self.began = resizes;
+        self.voids = again.then_some(voids);
+    }
+
     /// The server's file ends at or before `position`, as far as anybody knows.
     fn is_behind_end(&self, state: &FileState, position: u64) -> bool {
         let is_end =

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use super::Inode;
+use super::{Inode, InodeFacts};
 
 /// Its name came because another was wanted, was not known before, and was not used since: whoever uses it is spared a request.
 const CAME: u8 = 1;
@@ -17,6 +17,9 @@ const STALE: u8 = 4;
 const BITS_DISPUTED: u8 = 8;
 /// It was looked up, and nothing was done with it since.
 const LOOKED_UP: u8 = 16;
+/// It was found shorter than before, and nothing proves that a kernel in front of this client knows
+/// that.
+const SHRUNK: u8 = 32;
 
 /// Somebody who has held it since was told what names in it lead to.
 const TOLD_NAMES: u8 = 32;
@@ -76,6 +79,29 @@ impl Inode {
         if self.marks.load(Relaxed) & LOOKED_UP != 0 {
             self.marks.fetch_and(!LOOKED_UP, Relaxed);
         }
+    }
+
+    /// It is shorter than a kernel may have been told, whose copies are void.
+    pub(super) fn shrinks(&self, facts: &mut InodeFacts) {
+        // That they are void is counted even if the file was never opened: replies told of its size.
+        let _ = facts.kept.file();
+        facts.void_copies();
+        self.marks.fetch_or(SHRUNK, Relaxed);
+    }
+
+    /// A kernel that set its size was told of a failure, and keeps the size that it knew.
+    pub(crate) fn may_seem_larger_again(&self) {
+        self.shrinks(&mut self.facts());
+    }
+
+    /// Whether a kernel may take it for larger than it is.
+    pub(crate) fn may_seem_larger(&self) -> bool {
+        self.marks.load(Relaxed) & SHRUNK != 0
+    }
+
+    /// A kernel takes it for no larger than it is.
+    pub(crate) fn seems_no_larger(&self) {
+        self.marks.fetch_and(!SHRUNK, Relaxed);
     }
 
     /// Whether the server said that its handle is stale.

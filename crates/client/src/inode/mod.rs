@@ -159,6 +159,17 @@ impl Inode {
 
     /// It ended, however it did. Empty `wcc` if no reply came.
     pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
+        self.end_change(wcc, sent_at, SizeCause::Wcc)
+    }
+
+    /// It ended, and had set the size on behalf of whoever keeps copies: a kernel takes the file
+    /// for as large by itself.
+    pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
+        let _ = self.end_change(wcc, sent_at, SizeCause::Set);
+        self.seems_no_larger();
+    }
+
+    fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeCause) -> Absorbed {
         let received_at = self.core.now();
         let options = self.core.options();
         if let Some(after) = &wcc.after {
@@ -182,7 +193,7 @@ impl Inode {
         };
         tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
         let absorbed = facts.state.absorb_mutation(mutation, &options);
-        self.take(facts, wcc.after.as_ref(), absorbed, (before, SizeCause::Wcc))
+        self.take(facts, wcc.after.as_ref(), absorbed, (before, cause))
     }
 
     /// A change of ours left these attributes that cannot have touched the data (another link). Where size and mtime are those
@@ -229,10 +240,13 @@ impl Inode {
         let Some(before) = before else {
             return absorbed;
         };
-        let is_closed = facts
-            .state
-            .facts()
-            .is_some_and(|after| takes_names_back(&before, &after));
+        let after = facts.state.facts();
+        let has_shrunk =
+            after.is_some_and(|after| after.kind == ObjectKind::Regular && after.size < before.size);
+        if has_shrunk && cause != SizeCause::Set {
+            self.shrinks(&mut facts);
+        }
+        let is_closed = after.is_some_and(|after| takes_names_back(&before, &after));
         if absorbed.contents_changed {
             self.drop_contents(facts, before.size);
         } else if is_closed {

@@ -1,6 +1,6 @@
 //! An inode as the data half sees it.
 
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 use curt_proto::nfs3::{FileHandle, WriteVerifier};
 
@@ -37,6 +37,18 @@ impl DataOwner for Inode {
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant) {
         if let Some(attributes) = attributes {
             let _ = self.absorb(attributes, self.core.moment(sent_at));
+        }
+    }
+
+    fn begins_anew(&self, range: &Range<u64>) {
+        let size = self.attributes().map_or(0, |known| known.size);
+        // A kernel takes the file for as small as it is by a reply that is too short, unless it is
+        // notified first.
+        let is_short = range.end > size;
+        if let Some(observer) = &self.core.observer
+            && !(is_short && self.may_seem_larger())
+        {
+            observer.read_found_change(self.id, range.clone(), size);
         }
     }
 

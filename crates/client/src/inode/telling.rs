@@ -147,7 +147,7 @@ impl Inode {
             return;
         }
         match cause {
-            SizeCause::Wcc => probe!(let subject = self.subject_in(facts); NfsSizeWcc {
+            SizeCause::Wcc | SizeCause::Set => probe!(let subject = self.subject_in(facts); NfsSizeWcc {
                 fileid: subject.fileid,
                 cur_size,
                 new_size,
@@ -172,6 +172,8 @@ impl Inode {
 pub(super) enum SizeCause {
     /// One to a change of ours.
     Wcc,
+    /// One to a change of ours that set the size.
+    Set,
     /// One to a question.
     Update,
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns the actions of close-to-open: policy decides, the data half moves the bytes.
 
+mod copies;
 mod reading;
 mod writing;
 
@@ -31,7 +32,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::Inode,
     meeting::Opening,
-    plan::{Attributes, SetAttributes},
+    plan::SetAttributes,
 };
 
 /// An open file. Given to [`Client::release`] (or [`Client::close`]) when it is not used any more.
@@ -97,30 +98,29 @@ impl Client {
         let inode = self.held(id)?;
         let asked = self.asked(caller);
         let came_back = self.come_back(caller);
-        let believed = self.believed_size(&inode, flags).filter(|_| came_back.is_none());
-        let opened = self.open_inode(&asked, &inode, flags, believed);
+        if let Some(held) = &came_back {
+            held.note_size(&inode);
+        }
+        let comes_back = came_back.is_none() && self.serves_a_kernel();
+        let opened = self.open_inode(&asked, &inode, flags, comes_back.then_some(caller));
         // A kernel comes back once.
         if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
-            self.turn_away(caller, asked.began);
+            self.turn_away(caller, asked.began, None);
         }
         opened
     }
 
-    /// The size that a kernel which opens the file now takes it for, if that matters.
-    fn believed_size(&self, inode: &Inode, flags: OpenFlags) -> Option<u64> {
-        let matters = self.serves_a_kernel() && !flags.truncate;
-        matters.then(|| inode.attributes())?.map(|known| known.size)
-    }
-
-    /// Opens `inode`. `believed`: what a kernel takes its size for, which fails with ESTALE if that is too much. A reply to OPEN carries
-    /// no size, and nothing else makes a kernel take a file for smaller in time: reads up to its old end would find zeros, and appended
-    /// bytes get positions behind it. After ESTALE the kernel looks the name up again, and that reply has the size.
+    /// Opens `inode`. `comes_back`: the caller, if its kernel looks the name up again after ESTALE.
+    /// That is what it gets where the kernel may take the file for larger than it is: a reply to
+    /// OPEN carries no size, and nothing but a reply with attributes makes a kernel take a file for
+    /// smaller in time. Reads up to the old end would find zeros, and appended bytes get positions
+    /// behind it.
     pub(crate) fn open_inode(
         &self,
         asked: &Asked,
         inode: &Arc<Inode>,
         flags: OpenFlags,
-        believed: Option<u64>,
+        comes_back: Option<&Caller>,
     ) -> Result<Opened, Errno> {
         let opening = Opening::begin(self, asked, inode)?;
         self.decide_open(asked, inode, intent(flags))?;
@@ -130,8 +130,12 @@ impl Client {
             Some(ObjectKind::Symlink) => return Err(Errno::LOOP),
             Some(ObjectKind::Special) | None => return Err(Errno::NXIO),
         }
-        let has_shrunk = |known: Attributes| believed.is_some_and(|believed| known.size < believed);
-        if inode.attributes().is_some_and(has_shrunk) {
+        if let Some(caller) = comes_back.filter(|_| inode.may_seem_larger() && !flags.truncate) {
+            self.count(ClientCounter::OpenDataChanged);
+            let copies_void = self.drop_copies_to_look_up(asked, inode);
+            if !self.turn_away(caller, asked.began, Some(copies_void)) {
+                inode.seems_no_larger();
+            }
             return Err(Errno::STALE);
         }
         if flags.truncate {
@@ -287,18 +291,6 @@ impl Client {
             DataState::Same
         } else {
             DataState::Changed
-        }
-    }
-
-    /// Whoever keeps copies of the file's data has dropped them, as [`DataState::Changed`] had demanded of this open. Until
-    /// then every open is told so.
-    pub fn copies_dropped(&self, file: &OpenFile) {
-        let seen = file.copies_void.load(Relaxed);
-        let mut facts = file.inode.facts();
-        let state = facts.kept.file();
-        // Serial numbers: the later of the two, across the wrap.
-        if seen.wrapping_sub(state.copies_dropped) <= u32::MAX / 2 {
-            state.copies_dropped = seen;
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod access;
 mod closing;
+mod copies;
 mod forgotten;
 mod judges;
 mod limits;

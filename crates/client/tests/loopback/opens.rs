@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_client::{Caller, DataState, OpenFlags, plan::SetAttributes};
+use curt_client::{DataState, OpenFlags, plan::SetAttributes};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
@@ -349,49 +349,4 @@ fn a_run_of_appends_asks_for_the_end_once() {
     assert_eq!(mounted.sent(), "GETATTR 1", "nothing of ours ends it any more");
     mounted.client.close(&me, &log).unwrap();
     assert_eq!(mounted.cat(&me, file.id).unwrap().len(), 505);
-}
-
-#[test]
-fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_it() {
-    let world = World::new();
-    let there = world.mount(CacheOptions::default());
-    let made = there.put(&root(), there.client.root(), "f", 0o644, b"longer before");
-    let mounted = world.mount(CacheOptions::default());
-    let client = &mounted.client;
-    client.serves_kernel();
-    let me = Caller { pid: 7, ..root() };
-    let file = mounted.lookup(&me, client.root(), "f").unwrap();
-    mounted.cat(&me, file.id).unwrap();
-    let resize = |size| {
-        world.seconds(1);
-        let set = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
-        there.client.setattr(&root(), made.id, &set).unwrap();
-        world.seconds(1);
-    };
-    let open = |caller| client.open(caller, file.id, OpenFlags::reading());
-    let size_of = || mounted.lookup(&me, client.root(), "f").unwrap().attributes.size;
-    resize(6);
-    assert_eq!(open(&me).map(drop), Err(Errno::STALE));
-    assert_eq!(size_of(), 6);
-    let opened = open(&me).unwrap();
-    assert_eq!(opened.data, DataState::Changed);
-    client.copies_dropped(&opened.file);
-    client.close(&me, &opened.file).unwrap();
-    assert_eq!(mounted.cat(&me, file.id).unwrap(), b"longer");
-    // Nobody looks anything up where the path leads to an open file, so it comes back at once.
-    resize(4);
-    assert_eq!(open(&me).map(drop), Err(Errno::STALE));
-    resize(3);
-    assert!(open(&me).is_ok(), "it comes back once");
-    resize(9);
-    assert!(open(&me).is_ok(), "what grows the kernel is told otherwise");
-    resize(0);
-    let truncating = OpenFlags {
-        truncate: true,
-        ..OpenFlags::writing()
-    };
-    assert!(client.open(&me, file.id, truncating).is_ok());
 }

@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -90,16 +91,27 @@ impl Background for Inline {
     fn spawn_after(&self, _: Duration, _: Task) {}
 }
 
-/// Remembers whose contents, and whose attributes, were told to have changed.
+/// Remembers whose contents, and whose attributes, were told to have changed, whose copies had to
+/// be dropped at once, and which reads found a change.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) contents: Mutex<Vec<InodeId>>,
     pub(crate) attributes: Mutex<Vec<InodeId>>,
+    pub(crate) void: Mutex<Vec<(InodeId, u64)>>,
+    pub(crate) found_by_reads: Mutex<Vec<(Range<u64>, u64)>>,
 }
 
 impl Observer for Told {
     fn contents_changed(&self, id: InodeId, _: Option<u64>) {
         self.contents.lock().push(id);
+    }
+
+    fn copies_void(&self, id: InodeId, size: u64) {
+        self.void.lock().push((id, size));
+    }
+
+    fn read_found_change(&self, _: InodeId, range: Range<u64>, size: u64) {
+        self.found_by_reads.lock().push((range, size));
     }
 
     fn attributes_changed(&self, id: InodeId) {

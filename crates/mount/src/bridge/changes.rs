@@ -1,12 +1,15 @@
 //! Invalidating the kernel's caches after changes that the client found by itself, on a thread of its own.
 //!
-//! The client finds them during operations that may hold pages of the same file (a READ does): the kernel would wait for
-//! those pages while the operation waits for the kernel. An open is different: it notifies the kernel itself, before it is
-//! answered, and leaves nothing pending ([`Changes::take`]). When the others are notified: see [`super::pending`].
+//! The client finds them during operations that may hold pages of the same file (a READ does): the
+//! kernel would wait for those pages while the operation waits for the kernel. An open is
+//! different: it notifies the kernel itself, before it is answered, and leaves nothing pending
+//! ([`Changes::take`]). A read that finds a change waits until all pages but its own are dropped.
+//! When the others are notified: see [`super::pending`].
 //!
 //! When names of a directory changed the kernel is notified as for a file: it caches attributes, and no names. For attributes alone it
 //! is notified at once: that takes no page and no lock of the kernel's that an operation could hold.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -21,8 +24,12 @@ use super::pending::Pending;
 /// The offset that invalidates attributes and no page.
 const ATTRIBUTES_ALONE: i64 = -1;
 
-/// How long an open waits while other threads notify the kernel of its file. That takes a moment, unless a page's READ waits for
-/// a silent server: the open must not hang with it.
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// How long an open, or a read that found a change, waits while other threads notify the kernel of
+/// its file. That takes a moment, unless a page's READ waits for a silent server: they must not
+/// hang with it.
 const TELLING: Duration = Duration::from_secs(1);
 
 /// Inodes whose pages in the kernel's cache are invalid, until the kernel has been notified.
@@ -43,7 +50,57 @@ struct State {
     pending: Pending,
     /// The inodes of which the kernel is being notified.
     telling: Option<InodeId>,
+    /// What a read waits for, and how often one has had what it waited for.
+    around: Option<Around>,
+    arounds_done: u64,
     ended: bool,
+}
+
+/// The pages of a file but those that a read holds, which waits until they are dropped.
+#[derive(Clone, Debug)]
+struct Around {
+    inode: InodeId,
+    held: Range<u64>,
+    /// The file's size.
+    size: u64,
+}
+
+/// What the kernel is to be notified of.
+enum Notice {
+    All(InodeId),
+    Around(Around),
+}
+
+impl Around {
+    /// The first byte of the first page that is held, and that behind the last one.
+    fn pages(&self) -> Range<u64> {
+        let start = self.held.start - self.held.start % PAGE;
+        start..self.held.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
+    }
+
+    /// Has the kernel drop the pages, and take the file for no smaller than it is if that touches
+    /// none of those that are held. Otherwise it asks at the next read: its attributes are void.
+    fn drop_pages(&self, notifier: &Notifier) {
+        let (node, held) = (NodeId(self.inode.0), self.pages());
+        let last = self.size.saturating_sub(1);
+        if let Ok(length @ 1..) = i64::try_from(held.start) {
+            let _ = notifier.invalidate_inode(node, 0, length);
+        }
+        // Behind the largest offset there is nothing but attributes.
+        let behind = i64::try_from(held.end).unwrap_or(ATTRIBUTES_ALONE);
+        let _ = notifier.invalidate_inode(node, behind, 0);
+        if !held.contains(&last) {
+            let _ = notifier.enlarge(node, self.size);
+        }
+    }
+}
+
+/// Has the kernel drop what it keeps of a file, and take it for no smaller than `size`: whoever
+/// maps it need not have asked how large it is, and what is stored behind its end is lost.
+pub(super) fn renew(notifier: &Notifier, node: NodeId, size: u64) {
+    // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
+    let _ = notifier.invalidate_inode(node, 0, 0);
+    let _ = notifier.enlarge(node, size);
 }
 
 /// While it lives, a request for an inode's attributes is being answered.
@@ -76,7 +133,18 @@ impl Changes {
             .stack_size(128 * 1024)
             .spawn(move || {
                 while let Some(changes) = changes.upgrade() {
-                    let Some(inode) = changes.next() else { return };
+                    let inode = match changes.next() {
+                        None => return,
+                        Some(Notice::All(inode)) => inode,
+                        Some(Notice::Around(around)) => {
+                            around.drop_pages(&notifier);
+                            let mut state = changes.state.lock();
+                            state.around = None;
+                            state.arounds_done += 1;
+                            changes.count(&state);
+                            continue;
+                        }
+                    };
                     // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
                     let told = notifier.invalidate_inode(NodeId(inode.0), 0, 0);
                     let mut state = changes.state.lock();
@@ -97,13 +165,16 @@ impl Changes {
     }
 
     /// Waits until the kernel is to be notified of an inode, and returns it.
-    fn next(&self) -> Option<InodeId> {
+    fn next(&self) -> Option<Notice> {
         let mut state = self.state.lock();
         while !state.ended {
+            if let Some(around) = &state.around {
+                return Some(Notice::Around(around.clone()));
+            }
             match state.pending.next(Instant::now()) {
                 Ok(inode) => {
                     state.telling = Some(inode);
-                    return Some(inode);
+                    return Some(Notice::All(inode));
                 }
                 Err(Some(due)) => {
                     self.moved.wait_until(&mut state, due);
@@ -165,6 +236,37 @@ impl Observer for Changes {
 
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
+    }
+
+    /// The read holds pages of its own, which nobody may wait for before it is answered. If another
+    /// read has pages dropped at this moment, whose own may be waited for, this one is answered at
+    /// once.
+    fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
+        let mut state = self.state.lock();
+        let is_busy = state.around.is_some() || state.telling == Some(id);
+        if is_busy || state.ended || self.notifier.get().is_none() {
+            return;
+        }
+        state.pending.take(id);
+        state.around = Some(Around {
+            inode: id,
+            held: range,
+            size,
+        });
+        self.count(&state);
+        let (deadline, done) = (Instant::now() + TELLING, state.arounds_done);
+        while state.arounds_done == done && !state.ended {
+            if self.moved.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+
+    fn copies_void(&self, id: InodeId, size: u64) {
+        self.take(id);
+        if let Some(notifier) = self.notifier.get() {
+            renew(notifier, NodeId(id.0), size);
+        }
     }
 
     fn attributes_changed(&self, id: InodeId) {

@@ -174,12 +174,11 @@ impl Filesystem for Bridge {
 
     fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
         self.operations.count(Operation::Open);
-        let opened = self.client.open(
-            &self.caller(context),
-            inode(node),
-            convert::open_flags(open.flags),
-        )?;
-        Ok(self.opened(node, opened))
+        let caller = self.caller(context);
+        let opened = self
+            .client
+            .open(&caller, inode(node), convert::open_flags(open.flags))?;
+        Ok(self.opened(&caller, node, opened))
     }
 
     fn create(
@@ -196,7 +195,7 @@ impl Filesystem for Bridge {
             .client
             .create(&caller, inode(parent), name, create.mode & 0o7777, flags)?;
         let entry = self.found(&made);
-        Ok((entry, self.opened(entry.node, opened)))
+        Ok((entry, self.opened(&caller, entry.node, opened)))
     }
 
     fn read(&self, context: &Asked<'_>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
@@ -211,16 +210,20 @@ impl Filesystem for Bridge {
         Ok(())
     }
 
-    fn write(&self, context: &Asked<'_>, _: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
+    fn write(&self, context: &Asked<'_>, node: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
         self.operations.count(Operation::Write);
         let file = self.files.get(write.fh)?;
         let caller = self.caller(context);
         // Pages go back to where they are mapped, though the kernel may take an open file with O_APPEND for it.
         let taken = if write.from_cache {
-            self.client.write_at(&caller, &file, write.offset, data)?
+            self.client.write_at(&caller, &file, write.offset, data)
         } else {
-            self.client.write(&caller, &file, write.offset, data)?
+            self.client.write(&caller, &file, write.offset, data)
         };
+        if file.flags().direct && !write.from_cache {
+            self.drop_pages(node, write.offset, data.len());
+        }
+        let taken = taken?;
         self.count_write(taken as u64, file.flags().direct, write.from_cache);
         u32::try_from(taken).map_err(|_| Errno::OVERFLOW)
     }
@@ -365,6 +368,17 @@ impl Bridge {
     fn let_last_closes_begin(&self, context: &Asked<'_>, (parent, name): (NodeId, &[u8])) {
         if self.client.may_hold_removed_files(inode(parent), name) {
             context.let_earlier_arrive();
+        }
+    }
+
+    /// Has the kernel drop pages past which bytes were written (`O_DIRECT`). It does so itself only
+    /// before it sends them, and for synchronous writes after the reply, too: a page that is read
+    /// meanwhile outlives an asynchronous one (Linux to 6.18, `fuse_aio_complete`).
+    fn drop_pages(&self, node: NodeId, offset: u64, length: usize) {
+        let range = i64::try_from(offset).ok().zip(i64::try_from(length).ok());
+        if let (Some(notifier), Some((offset, length @ 1..))) = (self.notifier.get(), range) {
+            // ENOENT: the kernel has no copy.
+            let _ = notifier.invalidate_inode(node, offset, length);
         }
     }
 

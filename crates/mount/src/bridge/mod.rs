@@ -111,18 +111,17 @@ impl Bridge {
     }
 
     /// Keeps an opened file, and tells the kernel of changed data first.
-    fn opened(&self, node: NodeId, opened: curt_client::Opened) -> Opened {
+    fn opened(&self, caller: &Caller, node: NodeId, opened: curt_client::Opened) -> Opened {
         let is_untold = self.changes.take(inode(node));
         if is_untold || opened.data == DataState::Changed {
-            if let Some(notifier) = self.notifier.get() {
-                // ENOENT: the kernel has no copy.
-                let _ = notifier.invalidate_inode(node, 0, 0);
-                // Whoever maps it need not have asked how large it is, and what is stored behind its end is lost.
-                if let Some(stat) = self.client.last_attributes(inode(node)) {
-                    let _ = notifier.enlarge(node, stat.attributes.size);
+            let drop_copies = || {
+                let known = self.client.last_attributes(inode(node));
+                if let (Some(notifier), Some(stat)) = (self.notifier.get(), known) {
+                    changes::renew(notifier, node, stat.attributes.size);
                 }
-            }
-            self.client.copies_dropped(&opened.file);
+            };
+            self.client
+                .drop_copies(caller, &opened.file, is_untold, drop_copies);
         }
         Opened {
             fh: self.files.add(opened.file),

@@ -1,0 +1,84 @@
+//! Close-to-open, exactly: through two mounts and the exported directory everybody sees what was
+//! closed before.
+//!
+//! CURT_FULL=1 has each run take ten minutes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+/// How long anything else than the checker may take.
+const MINUTES: Duration = Duration::from_secs(900);
+
+fn seconds() -> u64 {
+    if std::env::var_os("CURT_FULL").is_some() {
+        600
+    } else {
+        4
+    }
+}
+
+fn check(network: &Network, directories: &[&Path]) -> Result<()> {
+    let model = network.make_directory("model")?;
+    let mut command = network.command(program("close-to-open")?);
+    command.arg("--seconds").arg(seconds().to_string());
+    command.arg(model).args(directories);
+    let limit = MINUTES + Duration::from_secs(seconds());
+    let operations = process::run(&mut command, limit)?;
+    println!("{} operations", operations.trim());
+    Ok(())
+}
+
+/// Two mounts of what `source` says.
+fn mounts(network: &Network, source: &str, options: &str) -> Result<[Mount; 2]> {
+    let options = options.trim_matches(',');
+    let start = |name| Mount::start(network, name, source, options);
+    Ok([start("one")?, start("other")?])
+}
+
+fn over_two_mounts_and_the_export(options: &str) -> Result<()> {
+    let network = Network::new()?;
+    let export: PathBuf = network.make_directory("export")?;
+    let serve = Serve::start(&network, &export, &[])?;
+    let mounts = mounts(&network, &serve.source(), &format!("{},{options}", serve.ports()))?;
+    check(&network, &[mounts[0].directory(), mounts[1].directory(), &export])?;
+    mounts.into_iter().try_for_each(Mount::unmount)
+}
+
+#[test]
+fn an_open_sees_whatever_was_closed_before() -> Result<()> {
+    over_two_mounts_and_the_export("")
+}
+
+#[test]
+fn an_open_sees_whatever_was_closed_before_without_access_checks() -> Result<()> {
+    over_two_mounts_and_the_export("noaccesscheck,sloppycto=0")
+}
+
+#[test]
+fn an_open_sees_whatever_was_closed_before_while_little_is_kept_to_be_written() -> Result<()> {
+    over_two_mounts_and_the_export("dirty_max=1M")
+}
+
+#[test]
+fn an_open_sees_whatever_was_closed_before_over_several_connections() -> Result<()> {
+    over_two_mounts_and_the_export("nconnect=4")
+}
+
+#[test]
+fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &KnfsdOptions::default())?;
+    // Its clock has steps of some milliseconds: what the other mount changes within one step, after
+    // this one, needs the strict guard to be seen.
+    let source = format!("{}:/export", server.address());
+    let mounts = mounts(&network, &source, "neg_racy_guard=on")?;
+    check(&network, &[mounts[0].directory(), mounts[1].directory()])?;
+    mounts.into_iter().try_for_each(Mount::unmount)
+}
