@@ -50,26 +50,31 @@ fn over_two_mounts_and_the_export(options: &str) -> Result<()> {
     mounts.into_iter().try_for_each(Mount::unmount)
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_whatever_was_closed_before() -> Result<()> {
     over_two_mounts_and_the_export("")
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_whatever_was_closed_before_without_access_checks() -> Result<()> {
     over_two_mounts_and_the_export("noaccesscheck,sloppycto=0")
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_whatever_was_closed_before_while_little_is_kept_to_be_written() -> Result<()> {
     over_two_mounts_and_the_export("dirty_max=1M")
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_whatever_was_closed_before_over_several_connections() -> Result<()> {
     over_two_mounts_and_the_export("nconnect=4")
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
     let network = Network::new()?;

@@ -74,6 +74,7 @@ done
 umount /mnt/nfs && echo " $threads threads are spared"
 "#;
 
+// SEMANTICS: exit-2.
 #[test]
 fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
     let network = Network::new()?;
@@ -149,6 +150,7 @@ fn in_fuse(pid: u32) -> bool {
         .is_ok_and(|place| place.contains("fuse") || place.contains("request_wait"))
 }
 
+// SEMANTICS: rpc-13.
 #[test]
 fn umount_asks_for_the_file_system_only_without_a_line_in_utab_and_ends_either_way() -> Result<()> {
     for in_table in [true, false] {
@@ -177,6 +179,7 @@ fn umount_asks_for_the_file_system_only_without_a_line_in_utab_and_ends_either_w
     Ok(())
 }
 
+// SEMANTICS: write-8.
 #[test]
 fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Result<()> {
     let mut scene = Scene::new(LASTING)?;
@@ -232,6 +235,7 @@ fn position(pid: u32) -> Option<u64> {
         .ok()
 }
 
+// SEMANTICS: exit-1.
 #[test]
 fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(LASTING)?;
@@ -260,6 +264,7 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
     scene.server.process().signal(Signal::CONT)
 }
 
+// SEMANTICS: write-2.
 #[test]
 fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
     let scene = Scene::new(LASTING)?;

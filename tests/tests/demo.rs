@@ -57,10 +57,7 @@ fn check(output: &str, chart: &str) -> Result<()> {
         "it does not say what to type next:\n{output}"
     );
     ensure!(
-        chart.contains("<svg")
-            && calls
-                .iter()
-                .all(|count| chart.contains(&format!("\n{count}\n"))),
+        chart.contains("<svg") && calls.iter().all(|count| chart.contains(&format!("\n{count}\n"))),
         "the chart lacks a bar's number"
     );
     Ok(())

@@ -62,6 +62,7 @@ for child in readers:
 assert old == 0, f"{old} of {ROUNDS} reads found less than had been written"
 "#;
 
+// SEMANTICS: cto-8.
 #[test]
 fn a_page_read_after_an_asynchronous_direct_write_shows_what_was_written() -> Result<()> {
     let network = Network::new()?;

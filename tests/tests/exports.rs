@@ -207,6 +207,7 @@ after the reload
 secret
 ";
 
+// SEMANTICS: export-1, export-2.
 #[test]
 fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<()> {
     let (network, export) = machine()?;
@@ -340,6 +341,7 @@ const BROKEN: [(&str, &str); 7] = [
     ),
 ];
 
+// SEMANTICS: export-2.
 #[test]
 fn files_that_cannot_be_served_are_told_line_by_line() -> Result<()> {
     let network = Network::new()?;

@@ -99,6 +99,7 @@ fn nothing() -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
     let network = Network::new()?;
@@ -113,6 +114,7 @@ fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
     mount.unmount()
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> Result<()> {
     let network = Network::new()?;
@@ -204,6 +206,7 @@ fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> 
     Ok(())
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn a_quota_that_is_used_up_is_told_once_and_later_writes_are_kept() -> Result<()> {
     on_both_servers(
@@ -214,6 +217,7 @@ fn a_quota_that_is_used_up_is_told_once_and_later_writes_are_kept() -> Result<()
     )
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn an_io_error_of_the_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
     on_both_servers(
@@ -224,6 +228,7 @@ fn an_io_error_of_the_disk_is_told_once_and_later_writes_are_kept() -> Result<()
     )
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn read_only_remount_of_a_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
     on_both_servers(

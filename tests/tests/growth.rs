@@ -152,36 +152,43 @@ fn claim(options: &str, claim: &str) {
     process::run(&mut command, LIMIT).unwrap();
 }
 
+// SEMANTICS: cto-2.
 #[test]
 fn the_first_read_after_an_open_reaches_the_end_of_what_grew_elsewhere() {
     claim("", "at_open");
 }
 
+// SEMANTICS: cto-2.
 #[test]
 fn the_end_that_is_sought_after_an_open_is_that_of_what_grew_or_shrank_elsewhere() {
     claim("", "ends");
 }
 
+// SEMANTICS: cto-2.
 #[test]
 fn what_is_stored_through_a_mapping_of_what_grew_elsewhere_reaches_the_server() {
     claim("", "mapped");
 }
 
+// SEMANTICS: cto-2.
 #[test]
 fn a_store_behind_the_end_of_what_shrank_elsewhere_makes_it_no_larger() {
     claim("", "cut");
 }
 
+// SEMANTICS: cto-2.
 #[test]
 fn what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end() {
     claim("", "shrunk");
 }
 
+// SEMANTICS: cto-6.
 #[test]
 fn with_noac_a_file_that_stays_open_is_read_to_its_new_end() {
     claim("noac", "kept_open");
 }
 
+// SEMANTICS: cto-4.
 #[test]
 fn what_an_open_within_the_window_of_sloppycto_reads_was_the_files_content_once() {
     claim("sloppycto=3", "half_known");

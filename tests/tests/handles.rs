@@ -99,6 +99,7 @@ with open(kept, "wb") as file:
 print("done")
 "#;
 
+// SEMANTICS: posix-7.
 #[test]
 fn handles_open_what_they_were_made_of_until_it_is_removed_or_the_mount_ends() -> Result<()> {
     let network = Network::new()?;

@@ -166,6 +166,7 @@ fn at(directory: FileHandle, name: &str) -> Result<DirectoryName<'_>> {
     })
 }
 
+// SEMANTICS: restart-1.
 #[test]
 fn clients_of_a_server_that_is_killed_over_and_over_are_told_of_no_error_by_their_own_work() -> Result<()> {
     let top = tempfile::tempdir()?;

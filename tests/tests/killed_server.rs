@@ -49,6 +49,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 print(f"DONE {done} {wrong}", flush=True)
 "#;
 
+// SEMANTICS: rpc-12.
 #[test]
 fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()> {
     let duration = match std::env::var_os("CURT_FULL") {

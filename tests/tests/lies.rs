@@ -92,6 +92,7 @@ impl Bed {
     }
 }
 
+// SEMANTICS: rpc-8.
 #[test]
 fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
     let mut bed = Bed::new()?;
@@ -122,6 +123,7 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
     bed.mount.unmount()
 }
 
+// SEMANTICS: rpc-8.
 #[test]
 fn a_reply_that_nobody_waits_for_is_passed_over() -> Result<()> {
     let mut bed = Bed::new()?;

@@ -84,6 +84,7 @@ fn random_writer_on_a_mount_of_knfsd_finds_nothing_wrong() -> Result<()> {
     again.unmount()
 }
 
+// SEMANTICS: write-3.
 #[test]
 fn power_cut_of_knfsd_loses_nothing_that_was_synced() -> Result<()> {
     let network = Network::new()?;
@@ -111,6 +112,7 @@ fn power_cut_of_knfsd_loses_nothing_that_was_synced() -> Result<()> {
     again.unmount()
 }
 
+// SEMANTICS: write-3.
 #[test]
 fn killed_ganesha_loses_nothing_that_was_synced() -> Result<()> {
     let network = Network::new()?;
@@ -128,6 +130,7 @@ fn killed_ganesha_loses_nothing_that_was_synced() -> Result<()> {
     writer.verify(&network, &export)
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
     let network = Network::new()?;
@@ -179,6 +182,7 @@ fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
 /// Another file system inside the export, whose numbers are those of the outer one: both are young tmpfs.
 const INNER: &str = "mkdir inner && mount -t tmpfs tmpfs inner && for n in {1..40}; do echo $n >file-$n; echo $n >inner/file-$n; done";
 
+// SEMANTICS: attr-7.
 #[test]
 fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()> {
     let network = Network::new()?;
@@ -239,6 +243,7 @@ fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()>
     mount.unmount()
 }
 
+// SEMANTICS: mount-1.
 #[test]
 fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> {
     let network = Network::new()?;
@@ -271,6 +276,7 @@ fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> 
     two.unmount()
 }
 
+// SEMANTICS: name-12.
 #[test]
 fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Result<()> {
     let network = Network::new()?;
@@ -322,6 +328,7 @@ fn replace_and_read(network: &Network, mount: &Mount) -> Result<u64> {
     renamed.with_context(|| figures.to_string())
 }
 
+// SEMANTICS: rpc-13.
 #[test]
 fn who_asks_for_the_space_of_a_silent_server_waits_for_it() -> Result<()> {
     let network = Network::new()?;

@@ -52,11 +52,13 @@ fn what_is_mounted_below_stays(options: &str) -> Result<()> {
     mount.unmount()
 }
 
+// SEMANTICS: attr-5.
 #[test]
 fn what_is_mounted_below_a_mount_stays() -> Result<()> {
     what_is_mounted_below_stays("accesscheck")
 }
 
+// SEMANTICS: attr-5.
 #[test]
 fn what_is_mounted_below_a_mount_stays_where_names_need_no_access_check() -> Result<()> {
     what_is_mounted_below_stays("noaccesscheck")
@@ -132,6 +134,7 @@ for path in sys.argv[2:]:
 const IN_USE: [&str; 5] = ["tmpfs", "tmpfs/deep", "elsewhere", "program", "cwd"];
 const IDLE: [&str; 6] = ["directory", "file", "link", "fifo", "socket", "missing"];
 
+// SEMANTICS: attr-6.
 #[test]
 fn whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing() -> Result<()> {
     let network = Network::new()?;
@@ -174,6 +177,7 @@ fn whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing() 
     Ok(())
 }
 
+// SEMANTICS: attr-6.
 #[test]
 fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Result<()> {
     let network = Network::new()?;
@@ -205,6 +209,7 @@ fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Res
     mount.unmount()
 }
 
+// SEMANTICS: attr-6.
 #[test]
 fn whoever_the_mount_is_not_for_takes_nothing_from_whoever_it_is_for() -> Result<()> {
     let network = Network::new()?;

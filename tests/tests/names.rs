@@ -49,6 +49,7 @@ fn exists(network: &Network, path: &Path) -> Result<bool> {
     Ok(status.success())
 }
 
+// SEMANTICS: attr-5.
 #[test]
 fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()> {
     let network = Network::new()?;
@@ -92,6 +93,7 @@ for number in range(100):
     os.rmdir(directory)
 "#;
 
+// SEMANTICS: name-13.
 #[test]
 fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once() -> Result<()> {
     let network = Network::new()?;
@@ -111,6 +113,7 @@ fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once
     Ok(())
 }
 
+// SEMANTICS: attr-5.
 #[test]
 fn every_name_is_asked_of_the_daemon() -> Result<()> {
     let network = Network::new()?;
@@ -165,6 +168,7 @@ fn two_mounts(network: &Network, options: &str) -> Result<(Serve, Mount, Mount)>
     Ok((server, one, other))
 }
 
+// SEMANTICS: name-6.
 #[test]
 fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it() -> Result<()> {
     let network = Network::new()?;
@@ -183,6 +187,7 @@ fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it(
     one.unmount()
 }
 
+// SEMANTICS: list-1.
 #[test]
 fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() -> Result<()> {
     const LASTING: usize = 1000;

@@ -68,6 +68,7 @@ fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: perm-8.
 #[test]
 fn a_path_needs_the_right_to_write_and_what_is_open_for_writing_does_not() -> Result<()> {
     let script = r#"
@@ -106,6 +107,7 @@ os.close(file)
     everywhere(script, &expected)
 }
 
+// SEMANTICS: perm-8.
 #[test]
 fn what_a_process_opened_it_may_use_after_it_became_another_user() -> Result<()> {
     let script = r#"
@@ -136,6 +138,7 @@ print("size", os.stat("f").st_size)
     everywhere(script, &expected)
 }
 
+// SEMANTICS: write-4.
 #[test]
 fn what_was_written_before_root_took_the_file_away_reaches_it_and_close_says_so() -> Result<()> {
     let script = r#"
@@ -161,6 +164,7 @@ for name, length in ("small", 10), ("large", 3 << 20):
     everywhere(script, &expected)
 }
 
+// SEMANTICS: posix-2.
 #[test]
 fn holes_are_looked_for_up_to_the_end_of_a_file_and_no_further() -> Result<()> {
     let script = r#"
@@ -190,6 +194,7 @@ for length in 0, 10000, (5 << 30) + 1:
     everywhere(script, &expected)
 }
 
+// SEMANTICS: write-5.
 #[test]
 fn a_byte_that_the_servers_file_system_has_no_room_for_is_refused_when_it_is_written() -> Result<()> {
     let network = Network::new()?;
@@ -230,6 +235,7 @@ print("close", said(lambda: os.close(file)))
     mount.unmount()
 }
 
+// SEMANTICS: posix-3.
 #[test]
 fn names_on_a_mount_of_ganesha_have_255_bytes_at_most() -> Result<()> {
     let network = Network::new()?;
@@ -260,6 +266,7 @@ for length in 255, 256, 1023, 1024, 1025:
     mount.unmount()
 }
 
+// SEMANTICS: posix-4.
 #[test]
 fn times_that_nfs_has_no_room_for_become_its_first_and_last_second() -> Result<()> {
     let network = Network::new()?;
@@ -284,6 +291,7 @@ for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32
     mount.unmount()
 }
 
+// SEMANTICS: posix-5.
 #[test]
 fn an_access_time_is_the_servers_and_what_is_read_from_memory_moves_none() -> Result<()> {
     let network = Network::new()?;

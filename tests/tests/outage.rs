@@ -173,6 +173,7 @@ fn check(lost: Lost, outage: Duration, options: &str) -> Result<()> {
     far.stop()
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn calls_go_on_at_once_when_a_silent_network_is_back() -> Result<()> {
     check(Lost::Silently, SHORT, "")?;
@@ -185,6 +186,7 @@ fn calls_go_on_at_once_when_a_silent_network_is_back() -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn calls_go_on_at_once_when_an_unreachable_host_is_back() -> Result<()> {
     check(Lost::Unreachable, SHORT, "")?;

@@ -61,6 +61,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
+// SEMANTICS: perm-9.
 #[test]
 fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
     // The kernel itself refuses to run what nobody may run: here the owner may.
@@ -104,6 +105,7 @@ fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: perm-1.
 #[test]
 fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
     for options in OPTIONS {
@@ -138,6 +140,7 @@ fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: perm-7.
 #[test]
 fn who_may_not_search_a_directory_any_more_is_kept_out_at_once() -> Result<()> {
     let network = Network::new()?;

@@ -68,6 +68,7 @@ fn fill(directory: &Path, count: u32) -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: list-5.
 #[test]
 fn every_position_of_40000_names_leads_back_to_its_name() -> Result<()> {
     let network = Network::new()?;
@@ -170,6 +171,7 @@ enum Told {
     Error,
 }
 
+// SEMANTICS: list-6.
 #[test]
 fn a_listing_that_lies_is_told_whole_or_ends_with_an_error() -> Result<()> {
     let network = Network::new()?;

@@ -64,6 +64,7 @@ impl Bed {
     }
 }
 
+// SEMANTICS: rpc-11.
 #[test]
 fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
@@ -74,6 +75,7 @@ fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
     mount.unmount()
 }
 
+// SEMANTICS: rpc-11.
 #[test]
 fn the_linux_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;

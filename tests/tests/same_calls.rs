@@ -44,21 +44,25 @@ fn in_memory(network: &Network, name: &str) -> Result<PathBuf> {
     Ok(directory)
 }
 
+// SEMANTICS: posix-1, posix-2, posix-8, posix-9, posix-10, posix-12.
 #[test]
 fn random_calls_on_a_mount_answer_as_in_a_local_directory() -> Result<()> {
     compare("accesscheck", 57, 20_000)
 }
 
+// SEMANTICS: posix-1.
 #[test]
 fn random_calls_answer_so_with_noac_too() -> Result<()> {
     compare("noac", 17, 5_000)
 }
 
+// SEMANTICS: posix-1.
 #[test]
 fn random_calls_answer_so_where_the_kernel_keeps_attributes() -> Result<()> {
     compare("noaccesscheck", 71, 10_000)
 }
 
+// SEMANTICS: posix-10.
 #[test]
 fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> Result<()> {
     let network = Network::new()?;
@@ -81,6 +85,7 @@ fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> R
     mount.unmount()
 }
 
+// SEMANTICS: posix-9.
 #[test]
 fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
     let network = Network::new()?;

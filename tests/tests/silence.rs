@@ -189,6 +189,7 @@ fn killed(processes: &mut Running) -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: rpc-1.
 #[test]
 fn a_thousand_processes_stuck_on_a_stopped_server_die_on_sigkill_while_others_are_served() -> Result<()> {
     stuck_processes_die(Server::curt)
@@ -199,6 +200,7 @@ fn a_thousand_processes_stuck_on_a_stopped_ganesha_die_on_sigkill_too() -> Resul
     stuck_processes_die(Server::ganesha)
 }
 
+// SEMANTICS: rpc-1.
 #[test]
 fn a_thousand_processes_stuck_on_a_stopped_knfsd_die_on_sigkill_too() -> Result<()> {
     stuck_processes_die(Server::knfsd)
@@ -224,6 +226,7 @@ fn stuck_processes_die(start: Start) -> Result<()> {
     scene.mount.unmount()
 }
 
+// SEMANTICS: rpc-1.
 #[test]
 fn everything_goes_on_when_the_server_does() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
@@ -237,6 +240,7 @@ fn everything_goes_on_when_the_server_does() -> Result<()> {
     scene.mount.unmount()
 }
 
+// SEMANTICS: rpc-3.
 #[test]
 fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "noac,timeo=10,retrans=1")?;
@@ -309,6 +313,7 @@ fn a_mount_whose_log_nobody_reads_any_more_lives_through_an_outage() -> Result<(
     Ok(())
 }
 
+// SEMANTICS: rpc-14.
 #[test]
 fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "actimeo=1")?;
@@ -346,6 +351,7 @@ fn stop(scene: &mut Scene) -> Result<()> {
     scene.server.signal(&scene.network, Signal::STOP)
 }
 
+// SEMANTICS: rpc-14.
 #[test]
 fn forced_unmounting_of_a_busy_mount_leaves_nothing_at_once_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
@@ -377,6 +383,7 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_at_once_and_names_what_is_lo
     scene.go_on()
 }
 
+// SEMANTICS: exit-1.
 #[test]
 fn sigterm_flushes_and_a_second_one_ends_at_once_and_names_what_is_lost() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
@@ -398,6 +405,7 @@ fn sigterm_flushes_and_a_second_one_ends_at_once_and_names_what_is_lost() -> Res
     scene.go_on()
 }
 
+// SEMANTICS: exit-1.
 #[test]
 fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
@@ -413,6 +421,7 @@ fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
     writer.stop().map(drop)
 }
 
+// SEMANTICS: exit-3.
 #[test]
 fn after_sigkill_of_the_daemon_the_mount_says_enotconn_and_what_was_synced_is_there() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
@@ -445,6 +454,7 @@ fn after_sigkill_of_the_daemon_the_mount_says_enotconn_and_what_was_synced_is_th
     Ok(())
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn growth_and_shrinking_by_others_is_seen_at_open() -> Result<()> {
     for options in ["actimeo=60", "actimeo=60,noaccesscheck"] {

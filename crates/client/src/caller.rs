@@ -265,6 +265,7 @@ mod tests {
         }
     }
 
+    // SEMANTICS: perm-3.
     #[test]
     fn groups_are_believed_for_a_second_for_the_same_task_alone() {
         let clock = Arc::new(Stopped(Mutex::new(Instant::now())));

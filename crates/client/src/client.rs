@@ -160,7 +160,6 @@ impl Client {
         let answer = v3::getattr(&wire, asker, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_status)?;
         let clock = Arc::clone(&environment.clock);
-        let background = Arc::clone(&environment.background);
         let plane = DataPlane::new(
             Arc::clone(&wire),
             behaviour.data,

@@ -81,6 +81,7 @@ mod tests {
 
     use super::*;
 
+    // SEMANTICS: attr-7.
     #[test]
     fn numbers_below_a_change_of_file_system_never_collide() {
         let numbering = Numbering::new(7);

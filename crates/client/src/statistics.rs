@@ -95,6 +95,7 @@ impl Client {
 mod tests {
     use super::*;
 
+    // SEMANTICS: rpc-13.
     #[test]
     fn what_is_told_in_haste_of_space_is_never_another_file_systems() {
         let of = |fsid| KnownSpace {

@@ -48,6 +48,7 @@ fn silent(hardness: Hardness, timeout: Duration) -> Silent {
 
 const LONG: Duration = Duration::from_secs(600);
 
+// SEMANTICS: rpc-1.
 #[test]
 fn every_kind_of_call_ends_when_it_is_interrupted() {
     let silent = silent(Hardness::Hard, LONG);
@@ -103,6 +104,7 @@ fn one_interrupted_call_takes_no_other_with_it() {
     });
 }
 
+// SEMANTICS: rpc-5.
 #[test]
 fn soft_mounts_give_up_with_the_error_they_were_told() {
     for (hardness, expected) in [(Hardness::Soft, Errno::IO), (Hardness::SoftErr, Errno::TIMEDOUT)] {

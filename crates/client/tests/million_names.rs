@@ -133,6 +133,7 @@ fn client() -> Client {
     Client::new(&root, wire, Security::sys(), &behaviour, &environment).unwrap()
 }
 
+// SEMANTICS: posix-7.
 #[test]
 fn a_million_known_names_fit_in_half_a_gibibyte() {
     let client = client();

@@ -420,6 +420,7 @@ mod tests {
         assert!(!flight.interruption().is_raised());
     }
 
+    // SEMANTICS: rpc-13.
     #[test]
     fn silence_ends_what_said_it_would_go_by_it() {
         let long = Some(SERVER_SILENCE);

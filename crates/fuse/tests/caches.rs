@@ -15,6 +15,7 @@ use toy::{Fixture, Toy};
 
 const LONG: Duration = Duration::from_secs(3600);
 
+// SEMANTICS: attr-4.
 #[test]
 fn names_and_attributes_are_believed_each_for_its_own_time() {
     for (entry_valid, attributes_valid) in [

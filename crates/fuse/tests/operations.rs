@@ -211,6 +211,7 @@ fn sizes_sync_and_rights_are_asked() {
     assert_eq!(fixture.toy.stuck.calls("flush"), 1);
 }
 
+// SEMANTICS: lock-1.
 #[test]
 fn locks_of_both_kinds_arrive_apart() {
     let fixture = fixture();

@@ -47,6 +47,7 @@ fn dies(child: &mut Child, why: &str) {
     eventually(why, PATIENCE, || child.try_wait().unwrap().is_some());
 }
 
+// SEMANTICS: rpc-2.
 #[test]
 fn a_process_stuck_in_any_operation_dies_on_sigkill() {
     for (operation, script) in [
@@ -84,6 +85,7 @@ fn a_process_stuck_in_any_operation_dies_on_sigkill() {
     }
 }
 
+// SEMANTICS: rpc-2.
 #[test]
 fn a_signal_that_does_not_kill_leaves_the_request_alone_and_a_later_one_kills() {
     let fixture = fixture();
@@ -109,6 +111,7 @@ fn children(parent: u32) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
+// SEMANTICS: lock-1.
 #[test]
 fn an_alarm_ends_a_wait_for_a_lock() {
     let fixture = fixture();
@@ -135,6 +138,7 @@ fn an_alarm_ends_a_wait_for_a_lock() {
     assert!(status.success());
 }
 
+// SEMANTICS: rpc-2.
 #[test]
 fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
     let fixture = fixture();
@@ -168,6 +172,7 @@ fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+// SEMANTICS: rpc-4.
 #[test]
 fn a_thousand_stuck_processes_leave_the_mount_alive() {
     const COUNT: usize = 1000;
@@ -237,6 +242,7 @@ fn threads_that_are_not_needed_end() {
     });
 }
 
+// SEMANTICS: rpc-4.
 #[test]
 fn a_bound_on_threads_holds_requests_back_and_loses_none() {
     let options = curt_fuse::SessionOptions {
@@ -261,6 +267,7 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
     }
 }
 
+// SEMANTICS: explain-2.
 #[test]
 fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
     let toy = Toy::default();

@@ -163,6 +163,7 @@ mod tests {
         }
     }
 
+    // SEMANTICS: export-7.
     #[test]
     fn groups_that_this_machine_knows_replace_those_sent_and_are_squashed_alike() {
         let auth = |uid| {

@@ -82,6 +82,7 @@ pub(crate) fn of_mount_error(error: Error) -> mount3::Status {
 mod tests {
     use super::*;
 
+    // SEMANTICS: serve-6.
     #[test]
     fn errors_of_the_file_system_keep_their_meaning() {
         let table = [

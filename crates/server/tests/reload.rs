@@ -96,6 +96,7 @@ impl Worker {
     }
 }
 
+// SEMANTICS: export-3.
 #[test]
 fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
     let tree = Arc::new(MemoryVfs::new(MemoryOptions::default()));

@@ -198,6 +198,7 @@ fn truncation() -> Sattr {
     }
 }
 
+// SEMANTICS: rpc-11.
 #[test]
 fn what_was_made_is_not_made_again_when_it_is_gone() {
     let bed = Bed::new();
@@ -235,6 +236,7 @@ fn what_was_made_is_not_made_again_when_it_is_gone() {
     }
 }
 
+// SEMANTICS: rpc-11.
 #[test]
 fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
     let bed = Bed::new();

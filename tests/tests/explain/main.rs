@@ -40,6 +40,7 @@ fn near(explained: &Explained, counted: u64, late: u64) {
     );
 }
 
+// SEMANTICS: explain-2.
 #[test]
 fn page_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
     let world = World::new(Workload::Page);
@@ -68,6 +69,7 @@ fn build_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
     near(&explained, 4_387, 0);
 }
 
+// SEMANTICS: explain-1.
 #[test]
 fn being_explained_does_not_change_what_is_sent() {
     let world = World::new(Workload::Page);
@@ -104,6 +106,7 @@ dd if=/dev/zero of=large bs=64k count=64 2>/dev/null; cp large copy; cat copy >/
 for f in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do test -e missing$f || test -e a/$f || test -e linka/$f || true; done
 rm -r a b; find . -type f | wc -l; cd ..; rm -r work"#;
 
+// SEMANTICS: explain-3.
 #[test]
 fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts() {
     let explained = beside_a_kernel(SCRIPT);
@@ -183,11 +186,13 @@ as bash -c 'chmod 777 shown shown/3; touch -d 2001-01-01 shown/4; truncate -s 0 
 mkdir -p full/not; for i in 1 2 3 4 5; do rmdir full; done; cat missing; rm -r full
 exec 3<>direct; printf text >&3; exec 3>&-"#;
 
+// SEMANTICS: explain-3.
 #[test]
 fn durable_direct_and_refused_operations_are_as_a_kernel_counts_them() {
     beside_a_kernel(REFUSED);
 }
 
+// SEMANTICS: explain-3.
 #[test]
 fn listings_of_any_size_are_as_a_kernel_counts_them() {
     // With `CURT_FULL` in the environment the largest is that of the benchmarks.
@@ -241,6 +246,7 @@ fn listings_of_any_size_are_as_a_kernel_counts_them() {
     }
 }
 
+// SEMANTICS: explain-2.
 #[test]
 fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
     let mut world = World::exporting(|export| {

@@ -23,6 +23,7 @@ const READER: &str = r#"
     print "$seen";
 "#;
 
+// SEMANTICS: cto-5.
 #[test]
 fn a_reader_that_keeps_a_file_open_sees_anothers_change_when_attributes_have_expired() -> Result<()> {
     let host = Host::new()?;

@@ -32,6 +32,7 @@ fn flags_of_every_file_system_reach_the_kernel() -> Result<()> {
     host.unmount()
 }
 
+// SEMANTICS: lock-1.
 #[test]
 fn locks_are_local_where_an_option_says_so_and_refused_elsewhere() -> Result<()> {
     let host = Host::new()?;

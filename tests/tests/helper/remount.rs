@@ -69,6 +69,7 @@ fn names_that_the_kernel_was_promised_are_taken_back_by_a_remount() -> Result<()
     host.unmount()
 }
 
+// SEMANTICS: cto-6.
 #[test]
 fn with_noac_a_file_that_stays_open_is_read_as_others_left_it() -> Result<()> {
     let host = Host::new()?;

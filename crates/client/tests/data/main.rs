@@ -243,6 +243,7 @@ fn power_cuts_of_the_server_lose_nothing() {
     run(200, 5000, true, Arc::new(Threads::new(8)));
 }
 
+// SEMANTICS: write-3.
 #[test]
 fn a_power_cut_between_write_and_commit_has_the_bytes_sent_again() {
     let server = Server::new(MemoryOptions::default());
@@ -267,6 +268,7 @@ fn a_power_cut_between_write_and_commit_has_the_bytes_sent_again() {
     assert_eq!(found.attributes.size, 50_000);
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn failures_at_the_server_reach_the_program_once() {
     let cases = [
@@ -301,6 +303,7 @@ fn failures_at_the_server_reach_the_program_once() {
     }
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn a_disk_that_is_full_is_told_at_the_latest_at_close() {
     let server = Server::new(MemoryOptions {

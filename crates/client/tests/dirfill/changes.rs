@@ -142,6 +142,7 @@ fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) 
         .unwrap()
 }
 
+// SEMANTICS: name-9.
 #[test]
 fn a_name_made_in_the_tick_of_our_own_change_is_missed_alike_by_a_missing_name_and_a_complete_directory() {
     // The lifetime of a missing name, of which a second had passed.

@@ -29,6 +29,7 @@ fn script(count: u64) -> Script {
     }
 }
 
+// SEMANTICS: list-8.
 #[test]
 fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
     let server = Scripted::new(script(COUNT));
@@ -61,6 +62,7 @@ fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
     );
 }
 
+// SEMANTICS: list-1.
 #[test]
 fn a_directory_that_changes_all_the_time_takes_as_many_requests_as_one_that_does_not() {
     let mut numbers = Vec::new();
@@ -80,6 +82,7 @@ fn a_directory_that_changes_all_the_time_takes_as_many_requests_as_one_that_does
     assert_eq!(numbers[0], numbers[1]);
 }
 
+// SEMANTICS: list-4.
 #[test]
 fn readdir_restart_begins_again_whenever_the_directory_changed() {
     let restart = |is_changing| {
@@ -108,6 +111,7 @@ fn readdir_restart_begins_again_whenever_the_directory_changed() {
     assert!(changing.0 > 10 && changing.1 > 10 * idle.1, "{changing:?}");
 }
 
+// SEMANTICS: list-2.
 #[test]
 fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
     let server = Scripted::new(Script {
@@ -128,6 +132,7 @@ fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
     assert!(client.listing_bytes() <= LISTING_BYTES);
 }
 
+// SEMANTICS: list-3.
 #[test]
 fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
     let server = Scripted::new(Script {
@@ -144,6 +149,7 @@ fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
     assert_eq!(client.counters().events.value(ClientCounter::ListingRestart), 0);
 }
 
+// SEMANTICS: list-8.
 #[test]
 fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
     let limit = 4 << 20;
@@ -331,6 +337,7 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
     assert!(requests < 800, "{requests} for 20,000 names");
 }
 
+// SEMANTICS: list-6.
 #[test]
 fn a_circle_that_is_larger_than_the_memory_is_left_as_well() {
     const CIRCLE: usize = 60_000;

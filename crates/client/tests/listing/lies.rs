@@ -37,6 +37,7 @@ fn cookies_of_any_order_and_size_lead_to_each_name_once() {
     }
 }
 
+// SEMANTICS: list-5.
 #[test]
 fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
     for cookies in [Cookies::Small, Cookies::Scattered, Cookies::Huge] {
@@ -74,6 +75,7 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
     }
 }
 
+// SEMANTICS: list-6.
 #[test]
 fn a_cookie_that_comes_twice_in_a_reply_is_an_error() {
     let (result, _, twice, asked) = told(lying(Lie::DuplicateCookie { at: 1000 }));
@@ -81,6 +83,7 @@ fn a_cookie_that_comes_twice_in_a_reply_is_an_error() {
     assert!(asked.len() < 20, "{}", asked.len());
 }
 
+// SEMANTICS: list-6.
 #[test]
 fn a_server_that_goes_round_in_circles_is_left() {
     let (result, names, _, asked) = told(lying(Lie::Circle { at: 1000 }));
@@ -92,6 +95,7 @@ fn a_server_that_goes_round_in_circles_is_left() {
     );
 }
 
+// SEMANTICS: list-6.
 #[test]
 fn a_server_that_never_gets_on_is_asked_twice() {
     let (result, names, twice, asked) = told(lying(Lie::Silence { at: 500 }));
@@ -120,6 +124,7 @@ fn a_server_that_wants_more_room_gets_it() {
     assert_eq!((result, names, asked.len()), (Err(Errno::IO), 0, 2));
 }
 
+// SEMANTICS: list-3.
 #[test]
 fn a_second_refusal_of_a_cookie_is_an_error_and_no_loop() {
     for (times, expected) in [(1, Ok(())), (2, Err(Errno::IO)), (u64::MAX, Err(Errno::IO))] {
@@ -140,6 +145,7 @@ fn each_cookie_is_sent_with_the_verifier_that_came_with_it() {
     assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
 }
 
+// SEMANTICS: list-6.
 #[test]
 fn names_that_no_directory_can_hold_end_the_listing() {
     for bad in [&b"a/b"[..], b"/", b"", b"a\0b"] {

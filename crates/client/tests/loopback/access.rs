@@ -23,6 +23,7 @@ fn mode(mode: u32) -> SetAttributes {
     }
 }
 
+// SEMANTICS: perm-2.
 #[test]
 fn each_credential_is_asked_for_once_while_attributes_last() {
     let world = World::new();
@@ -54,6 +55,7 @@ fn each_credential_is_asked_for_once_while_attributes_last() {
     assert_eq!(mounted.sent(), "", "F_OK asks nothing");
 }
 
+// SEMANTICS: perm-4.
 #[test]
 fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
     let world = World::new();
@@ -84,6 +86,7 @@ fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
     assert_eq!(one.counter(ClientCounter::AccessDenyOverturned), 1);
 }
 
+// SEMANTICS: perm-5.
 #[test]
 fn noaccesscheck_asks_only_to_confirm_denials() {
     let world = World::new();
@@ -107,6 +110,7 @@ fn noaccesscheck_asks_only_to_confirm_denials() {
     assert_eq!(mounted.sent(), "ACCESS 1", "uid 0 is never judged by mode bits");
 }
 
+// SEMANTICS: perm-5.
 #[test]
 fn data_that_another_credential_fetched_take_one_word_of_the_server() {
     let world = World::new();
@@ -133,6 +137,7 @@ fn data_that_another_credential_fetched_take_one_word_of_the_server() {
     assert_eq!(mounted.sent(), "GETATTR 1", "once");
 }
 
+// SEMANTICS: perm-9.
 #[test]
 fn execve_needs_to_execute_and_not_to_read() {
     let world = World::new();
@@ -159,6 +164,7 @@ fn execve_needs_to_execute_and_not_to_read() {
     }
 }
 
+// SEMANTICS: perm-7.
 #[test]
 fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
     let world = World::new();

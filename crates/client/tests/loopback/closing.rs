@@ -14,6 +14,7 @@ use crate::{
     world::{World, root},
 };
 
+// SEMANTICS: name-15.
 #[test]
 fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     let world = World::new();
@@ -61,6 +62,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     );
 }
 
+// SEMANTICS: posix-10.
 #[test]
 fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
     let world = World::new();
@@ -82,6 +84,7 @@ fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
 /// Somebody has a directory go.
 type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 
+// SEMANTICS: name-13.
 #[test]
 fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_no_others() {
     let world = World::new();

@@ -80,6 +80,7 @@ impl<'a> Shared<'a> {
     }
 }
 
+// SEMANTICS: cto-2.
 #[test]
 fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_it() {
     let world = World::new();
@@ -110,6 +111,7 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
     assert!(shared.open(7, id).is_ok(), "it has set the size itself");
 }
 
+// SEMANTICS: cto-3.
 #[test]
 fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
     let world = World::new();
@@ -137,6 +139,7 @@ fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
     assert_eq!(shared.dropped(), 1);
 }
 
+// SEMANTICS: cto-3.
 #[test]
 fn what_is_found_shorter_by_anything_but_an_open_is_looked_up_by_the_next_open() {
     let world = World::new();
@@ -153,6 +156,7 @@ fn what_is_found_shorter_by_anything_but_an_open_is_looked_up_by_the_next_open()
     assert!(shared.open(8, id).is_ok());
 }
 
+// SEMANTICS: cto-3.
 #[test]
 fn a_look_up_proves_nothing_if_the_file_was_found_changed_since_its_open_failed() {
     let world = World::new();
@@ -173,6 +177,7 @@ fn a_look_up_proves_nothing_if_the_file_was_found_changed_since_its_open_failed(
     assert!(shared.open(9, id).is_ok());
 }
 
+// SEMANTICS: cto-3.
 #[test]
 fn what_this_mount_has_cut_itself_is_not_looked_up() {
     let world = World::new();
@@ -187,6 +192,7 @@ fn what_this_mount_has_cut_itself_is_not_looked_up() {
     assert_eq!(shared.dropped(), 0);
 }
 
+// SEMANTICS: cto-3.
 #[test]
 fn threads_that_cannot_be_known_again_are_turned_away_once() {
     let world = World::new();
@@ -227,6 +233,7 @@ fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, Mounted) {
     (here.cat(&root(), id).unwrap(), here)
 }
 
+// SEMANTICS: cto-4.
 #[test]
 fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
     let new = b"the new text, which is longer".as_slice();
@@ -244,6 +251,7 @@ fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
     );
 }
 
+// SEMANTICS: cto-4.
 #[test]
 fn bytes_of_two_states_of_a_file_are_not_mixed_in_a_read_whose_reply_shows_the_change() {
     let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
@@ -279,6 +287,7 @@ impl Transport for BeforeTheSecondRead {
     }
 }
 
+// SEMANTICS: cto-4.
 #[test]
 fn a_read_of_several_replies_begins_anew_if_one_of_them_shows_a_change() {
     let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
@@ -304,6 +313,7 @@ fn a_read_of_several_replies_begins_anew_if_one_of_them_shows_a_change() {
     assert!(found == new, "{old_bytes} old bytes");
 }
 
+// SEMANTICS: cto-4.
 #[test]
 fn a_read_whose_reply_shows_that_the_file_shrank_ends_at_its_new_end() {
     let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; UNIT + 5]);

@@ -16,6 +16,7 @@ fn by_id(mounted: &Mounted, id: InodeId) -> Result<Found, Errno> {
     }
 }
 
+// SEMANTICS: posix-7.
 #[test]
 fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no_more() {
     let world = World::new();
@@ -54,6 +55,7 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
     );
 }
 
+// SEMANTICS: posix-7.
 #[test]
 fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
     let world = World::new();

@@ -50,6 +50,7 @@ fn noaccesscheck() -> CacheOptions {
     }
 }
 
+// SEMANTICS: perm-6.
 #[test]
 fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgement_of_that_file() {
     let world = world(1000);
@@ -78,6 +79,7 @@ fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgem
     assert_eq!(mounted.sent(), "");
 }
 
+// SEMANTICS: perm-6.
 #[test]
 fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on() {
     let world = world(65_534);

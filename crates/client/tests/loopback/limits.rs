@@ -34,6 +34,7 @@ fn refusals(mounted: &Mounted, name: &[u8]) -> Vec<Result<(), Errno>> {
     refusals
 }
 
+// SEMANTICS: posix-3.
 #[test]
 fn names_have_255_bytes_at_most_whatever_the_server_says() {
     for (said, longest) in [(1024, 255), (255, 255), (0, 255), (100, 100)] {
@@ -57,6 +58,7 @@ fn names_have_255_bytes_at_most_whatever_the_server_says() {
     }
 }
 
+// SEMANTICS: write-5.
 #[test]
 fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
     let world = World::new();
@@ -90,6 +92,7 @@ fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
     assert_eq!(mounted.cat(&me, found.id).unwrap().len(), 10_000);
 }
 
+// SEMANTICS: write-5.
 #[test]
 fn a_server_that_says_nothing_of_sizes_allows_any() {
     for said in [0, u64::MAX] {

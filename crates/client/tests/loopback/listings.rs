@@ -92,6 +92,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
+// SEMANTICS: list-7.
 #[test]
 fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
     let world = World::new();
@@ -148,6 +149,7 @@ fn told_once(told: &[String], files: usize) {
     }
 }
 
+// SEMANTICS: list-7.
 #[test]
 fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let world = World::new();
@@ -233,6 +235,7 @@ fn more_own_names_than_a_listing_takes_have_it_asked_for_again() {
     assert!(mounted.sent().contains("READDIR"));
 }
 
+// SEMANTICS: list-1.
 #[test]
 fn everything_is_removed_while_it_is_listed() {
     let world = World::new();
@@ -340,6 +343,7 @@ impl Transport for Forgetful {
     }
 }
 
+// SEMANTICS: list-2.
 #[test]
 fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
     for always in [false, true] {

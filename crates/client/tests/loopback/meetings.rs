@@ -110,6 +110,7 @@ fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce())
 /// What is done to a name.
 type Change<'a> = &'a (dyn Fn(&str) -> Result<(), Errno> + Sync);
 
+// SEMANTICS: name-14.
 #[test]
 fn a_file_that_is_removed_while_it_is_being_opened_lives_until_its_last_close() {
     let world = World::new();
@@ -183,6 +184,7 @@ fn open_while_removing(meeting: &Meeting, file: InodeId, procedure: Procedure, r
     });
 }
 
+// SEMANTICS: name-14.
 #[test]
 fn an_open_that_meets_a_removal_waits_for_its_end() {
     let world = World::new();
@@ -203,6 +205,7 @@ fn an_open_that_meets_a_removal_waits_for_its_end() {
     }
 }
 
+// SEMANTICS: name-14.
 #[test]
 fn an_open_that_meets_a_replacement_waits_for_its_end() {
     let world = World::new();
@@ -233,6 +236,7 @@ fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end(
     });
 }
 
+// SEMANTICS: name-14.
 #[test]
 fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     let world = World::new();
@@ -373,6 +377,7 @@ fn read_once(mounted: &Mounted, top: InodeId) -> bool {
     is_there
 }
 
+// SEMANTICS: name-14.
 #[test]
 fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
     const WRITERS: usize = 2;

@@ -183,6 +183,7 @@ fn a_links_text_is_read_once() {
     assert_eq!(mounted.sent(), "GETATTR 1");
 }
 
+// SEMANTICS: name-12, posix-10.
 #[test]
 fn a_file_removed_while_open_lives_until_its_last_close() {
     let world = World::new();
@@ -244,6 +245,7 @@ fn a_file_removed_while_open_lives_although_its_name_was_not_kept() {
     assert!(list(&mounted, top).is_empty());
 }
 
+// SEMANTICS: name-12.
 #[test]
 fn a_file_replaced_while_open_lives_until_its_last_close() {
     let world = World::new();
@@ -267,6 +269,7 @@ fn a_file_replaced_while_open_lives_until_its_last_close() {
     assert_eq!(list(&mounted, top), ["f"]);
 }
 
+// SEMANTICS: posix-11.
 #[test]
 fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
     let world = World::new();
@@ -295,6 +298,7 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
     );
 }
 
+// SEMANTICS: posix-11.
 #[test]
 fn anothers_file_that_is_open_keeps_its_name_too_although_the_server_refuses_links_to_it() {
     let world = World::new();

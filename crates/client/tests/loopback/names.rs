@@ -33,6 +33,7 @@ fn one_by_one() -> CacheOptions {
     }
 }
 
+// SEMANTICS: name-1.
 #[test]
 fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval() {
     let world = World::new();
@@ -60,6 +61,7 @@ fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval()
     assert_eq!(mounted.sent(), "LOOKUP 1", "negnametimeo has passed");
 }
 
+// SEMANTICS: name-1.
 #[test]
 fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked() {
     let world = World::new();
@@ -86,6 +88,7 @@ fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked()
     );
 }
 
+// SEMANTICS: name-7.
 #[test]
 fn own_creates_and_removes_are_known_without_asking() {
     let world = World::new();
@@ -111,6 +114,7 @@ fn own_creates_and_removes_are_known_without_asking() {
     assert_eq!(mounted.sent(), "MKDIR 1");
 }
 
+// SEMANTICS: name-5.
 #[test]
 fn eexist_is_proof_and_create_never_believes_a_missing_name() {
     let world = World::new();
@@ -127,6 +131,7 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
     assert!(mounted.lookup(&me, directory, "x").is_ok());
 }
 
+// SEMANTICS: name-6.
 #[test]
 fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
     let world = World::new();
@@ -168,6 +173,7 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
     assert_eq!(seconds(false), "LOOKUP 5");
 }
 
+// SEMANTICS: name-2.
 #[test]
 fn lookupcache_and_the_name_options_turn_names_off() {
     let asked = |cache: CacheOptions| {
@@ -211,6 +217,7 @@ fn lookupcache_and_the_name_options_turn_names_off() {
     );
 }
 
+// SEMANTICS: name-8.
 #[test]
 fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
     // The server's clock has steps of 10 ms: two changes within one leave the same stamp.
@@ -321,6 +328,7 @@ fn a_name_of_our_own_making_is_none_that_came_with_others() {
     assert_eq!(mounted.counter(ClientCounter::DirFillUsed), 0);
 }
 
+// SEMANTICS: attr-6.
 #[test]
 fn a_kernel_may_have_cached_only_what_it_was_told_and_has_not_forgotten() {
     let world = World::new();

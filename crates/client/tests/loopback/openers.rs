@@ -67,6 +67,7 @@ fn written(mounted: &Mounted, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<O
     opened.file
 }
 
+// SEMANTICS: perm-8.
 #[test]
 fn a_file_is_truncated_by_its_path_only_by_those_who_may_write_it() {
     for access in BOTH {
@@ -94,6 +95,7 @@ fn a_file_is_truncated_by_its_path_only_by_those_who_may_write_it() {
     }
 }
 
+// SEMANTICS: posix-6.
 #[test]
 fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
     let world = World::new();
@@ -106,6 +108,7 @@ fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
 }
 
+// SEMANTICS: perm-8.
 #[test]
 fn what_root_may_truncate_is_for_the_server_to_say() {
     let rules = ExportRules {
@@ -123,6 +126,7 @@ fn what_root_may_truncate_is_for_the_server_to_say() {
     }
 }
 
+// SEMANTICS: perm-8.
 #[test]
 fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
     for access in BOTH {
@@ -147,6 +151,7 @@ fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
     }
 }
 
+// SEMANTICS: perm-8.
 #[test]
 fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
     for access in BOTH {
@@ -168,6 +173,7 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
     }
 }
 
+// SEMANTICS: write-4.
 #[test]
 fn what_was_written_before_a_file_changed_hands_is_no_loss() {
     let wide = vec![7; 3 << 20];
@@ -197,6 +203,7 @@ fn what_was_written_before_a_file_changed_hands_is_no_loss() {
     }
 }
 
+// SEMANTICS: write-4.
 #[test]
 fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
     let world = World::new();
@@ -211,6 +218,7 @@ fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
     assert_eq!(mounted.cat(&root(), file.id()).unwrap(), b"before");
 }
 
+// SEMANTICS: write-4.
 #[test]
 fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() {
     for bytes in [&b"written"[..], &vec![7; 3 << 20]] {

@@ -41,6 +41,7 @@ fn a_cold_file_costs_lookup_access_and_read_and_a_warm_one_getattr() {
     }
 }
 
+// SEMANTICS: cto-14.
 #[test]
 fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
     let world = World::new();
@@ -83,6 +84,7 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
     assert_eq!(mounted.sent(), "");
 }
 
+// SEMANTICS: cto-15.
 #[test]
 fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
     let world = World::new();
@@ -113,6 +115,7 @@ fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
     assert!(noac.sent().starts_with("GETATTR"), "noac makes sloppycto nothing");
 }
 
+// SEMANTICS: attr-1.
 #[test]
 fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change() {
     let world = World::new();
@@ -146,6 +149,7 @@ fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change
     );
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn reopen_after_remote_change_drops_what_was_cached() {
     let world = World::new();
@@ -182,6 +186,7 @@ fn reopen_after_remote_change_drops_what_was_cached() {
     assert_eq!(one.client.getattr(&me, file.id).unwrap().attributes.size, 1);
 }
 
+// SEMANTICS: cto-12.
 #[test]
 fn own_writes_void_nothing() {
     let world = World::new();
@@ -204,6 +209,7 @@ fn own_writes_void_nothing() {
     assert!(mounted.told.contents.lock().iter().all(|id| *id != file.id));
 }
 
+// SEMANTICS: write-7.
 #[test]
 fn truncating_and_appending_opens_see_the_servers_size() {
     let world = World::new();
@@ -277,6 +283,7 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
     mounted.client.close(&me, &opened.file).unwrap();
 }
 
+// SEMANTICS: cto-5.
 #[test]
 fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() {
     let world = World::new();
@@ -327,6 +334,7 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
     assert_eq!(two.sent(), "", "what is executed is left alone");
 }
 
+// SEMANTICS: write-7.
 #[test]
 fn a_run_of_appends_asks_for_the_end_once() {
     let world = World::new();

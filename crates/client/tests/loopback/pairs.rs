@@ -92,6 +92,7 @@ fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
     }
 }
 
+// SEMANTICS: cto-1, mount-1.
 #[test]
 fn what_one_client_closed_the_other_sees_at_its_next_open() {
     for seed in 0..5 {
@@ -99,6 +100,7 @@ fn what_one_client_closed_the_other_sees_at_its_next_open() {
     }
 }
 
+// SEMANTICS: cto-10.
 #[test]
 fn with_the_strict_guard_they_do_although_the_servers_clock_is_coarse() {
     let cache = CacheOptions {
@@ -115,6 +117,7 @@ fn with_the_strict_guard_they_do_although_the_servers_clock_is_coarse() {
 }
 
 /// Another client makes a name at every moment around the look-up that missed it, at servers of every step.
+// SEMANTICS: name-8.
 #[test]
 fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
     // Without attribute lifetimes, so that nothing but the guard can hide a name.

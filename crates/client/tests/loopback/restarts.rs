@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use crate::world::{World, root};
 
+// SEMANTICS: name-11.
 #[test]
 fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_are_kept() {
     let world = World::new();

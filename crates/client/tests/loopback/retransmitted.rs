@@ -129,6 +129,7 @@ fn id(mounted: &Mounted, name: &str) -> curt_client::InodeId {
     mounted.lookup(&me(), mounted.client.root(), name).unwrap().id
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn what_the_first_copy_made_is_no_error_of_the_second() {
     let bed = Bed::new();
@@ -172,6 +173,7 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
     assert!(id(&bed.mounted, "d") != id(&bed.mounted, "s"));
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     let bed = Bed::new();
@@ -223,6 +225,7 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     }
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn what_others_made_is_reported_as_the_server_says_it() {
     let bed = Bed::new();
@@ -279,6 +282,7 @@ fn what_others_made_is_reported_as_the_server_says_it() {
     );
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn what_others_moved_is_reported_as_the_server_says_it() {
     let bed = Bed::new();
@@ -310,6 +314,7 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
     assert_eq!(bed.beaten(Procedure::Remove, rename, own), Err(Errno::NOENT));
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
     let bed = Bed::new();
@@ -323,6 +328,7 @@ fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
     assert_eq!(bed.mounted.sent(), "MKDIR 1");
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed() {
     let bed = Bed::new();

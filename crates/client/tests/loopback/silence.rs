@@ -79,6 +79,7 @@ fn look(client: &Client, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     }
 }
 
+// SEMANTICS: rpc-9.
 #[test]
 fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for() {
     let world = World::new();

@@ -458,6 +458,7 @@ fn run(cache: CacheOptions, time_step: Duration, seed: u64, allowance: u32) -> O
     run.finish()
 }
 
+// SEMANTICS: name-3.
 #[test]
 fn nothing_is_older_than_the_options_allow_with_directories_that_answer_and_without() {
     for (racy_guard, time_step) in [

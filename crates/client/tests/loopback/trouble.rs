@@ -79,6 +79,7 @@ impl Transport for Trouble {
     }
 }
 
+// SEMANTICS: name-10.
 #[test]
 fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
     let world = World::new();
@@ -154,6 +155,7 @@ fn those_who_want_the_same_attributes_share_one_request() {
     );
 }
 
+// SEMANTICS: rpc-10.
 #[test]
 fn a_lost_reply_to_a_change_leaves_nothing_believed() {
     let world = World::new();

@@ -62,6 +62,7 @@ impl<T> Handles<T> {
 mod tests {
     use super::*;
 
+    // SEMANTICS: cto-5.
     #[test]
     fn whoever_comes_back_goes_on_behind_the_last_and_then_from_the_first() {
         let handles = Handles::default();

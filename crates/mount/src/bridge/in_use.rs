@@ -167,6 +167,7 @@ mod tests {
         names
     }
 
+    // SEMANTICS: attr-6.
     #[test]
     fn names_on_the_way_to_a_mount_point_are_in_use_however_the_mount_is_seen() {
         let whole = "\

@@ -86,6 +86,7 @@ impl Told {
 mod tests {
     use super::*;
 
+    // SEMANTICS: list-5.
     #[test]
     fn cookies_of_any_size_come_back_from_offsets_that_are_positive() {
         let offsets = Offsets::default();

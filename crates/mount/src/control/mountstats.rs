@@ -297,6 +297,7 @@ mod tests {
         }
     }
 
+    // SEMANTICS: explain-4.
     #[test]
     fn the_file_is_there_while_it_is_kept_and_no_other_is_left() {
         let directory = std::env::temp_dir().join(format!("curt-mountstats-{}", std::process::id()));
@@ -317,6 +318,7 @@ mod tests {
         std::fs::remove_dir(&directory).unwrap();
     }
 
+    // SEMANTICS: explain-4.
     #[test]
     fn files_of_killed_daemons_go_and_those_of_others_stay() {
         let directory = tempfile::tempdir().unwrap();

@@ -59,6 +59,7 @@ fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
     });
 }
 
+// SEMANTICS: perm-2.
 #[test]
 fn with_accesscheck_mode_bits_decide_nothing() {
     for_each_decision(|view, attributes, needs, options, decision| {
@@ -70,6 +71,7 @@ fn with_accesscheck_mode_bits_decide_nothing() {
 }
 
 /// EACCES is said only on a denial that the server gave less than a second ago.
+// SEMANTICS: perm-4.
 #[test]
 fn a_denial_is_never_our_own() {
     for_each_decision(|view, _, needs, _, decision| {
@@ -81,6 +83,7 @@ fn a_denial_is_never_our_own() {
 }
 
 /// With noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before foreign data.
+// SEMANTICS: perm-5.
 #[test]
 fn mode_bits_spare_every_access_but_two() {
     for_each_decision(|view, _, _, options, decision| {
@@ -91,6 +94,7 @@ fn mode_bits_spare_every_access_but_two() {
 }
 
 /// Once the server has said yes under the same rights, it is not asked again before foreign data.
+// SEMANTICS: perm-5.
 #[test]
 fn foreign_data_are_served_only_after_the_server_granted_something() {
     for_each_decision(|view, attributes, needs, options, decision| {
@@ -108,6 +112,7 @@ fn foreign_data_are_served_only_after_the_server_granted_something() {
     });
 }
 
+// SEMANTICS: cto-16.
 #[test]
 fn noac_and_old_attributes_allow_nothing_without_asking() {
     for_each_decision(|_, attributes, needs, options, decision| {
@@ -155,6 +160,7 @@ fn an_answer_ends_the_asking() {
 }
 
 /// The verdict by mode bits against a table written by hand, for every mode, class and kind.
+// SEMANTICS: perm-5.
 #[test]
 fn mode_bits_grant_what_a_local_file_system_would() {
     let people = [
@@ -246,6 +252,7 @@ fn a_denial_is_young_for_a_second() {
 }
 
 /// Which way server and mode bits disagree; a read-only export's refusal of writing is no disagreement.
+// SEMANTICS: perm-6.
 #[test]
 fn mode_bits_and_the_server_are_compared_where_it_tells() {
     let all = Rights::worth_asking(ObjectKind::Regular);

@@ -39,6 +39,7 @@ fn known(facts: Facts, sent: u32, received: u32) -> AttributeState {
     state
 }
 
+// SEMANTICS: attr-2.
 #[test]
 fn stat_is_served_from_fresh_attributes_and_never_under_noac_or_over_unsent_data() {
     for_each_case(|case| {
@@ -72,6 +73,7 @@ fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
 }
 
 /// Attributes are as old as their request, not as their reply.
+// SEMANTICS: attr-1.
 #[test]
 fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
     let options = CacheOptions::default();
@@ -99,6 +101,7 @@ fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_n
 }
 
 /// 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are asked for.
+// SEMANTICS: attr-1.
 #[test]
 fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_drive_it_up() {
     let options = CacheOptions::default();
@@ -115,6 +118,7 @@ fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_driv
     }
 }
 
+// SEMANTICS: attr-1.
 #[test]
 fn a_change_throws_the_lifetime_back() {
     let options = CacheOptions::default();
@@ -153,6 +157,7 @@ fn the_lifetime_stays_within_the_bounds_in_force() {
     }
 }
 
+// SEMANTICS: attr-1.
 #[test]
 fn directories_have_their_own_interval() {
     let state = known(
@@ -167,6 +172,7 @@ fn directories_have_their_own_interval() {
 }
 
 /// Every order in which two replies can be sent, executed and received: the later state wins, or both are doubted.
+// SEMANTICS: attr-3.
 #[test]
 fn an_older_reply_never_replaces_a_newer_one() {
     let options = CacheOptions::default();
@@ -244,6 +250,7 @@ fn the_contents_epoch_ends_exactly_when_others_may_have_changed_it() {
 }
 
 /// A reply that never came leaves nothing that is believed.
+// SEMANTICS: rpc-10.
 #[test]
 fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
     let options = CacheOptions::default();
@@ -263,6 +270,7 @@ fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
 }
 
 /// Three changes of ours, their replies in any order, with or without another's between them.
+// SEMANTICS: cto-12.
 #[test]
 fn our_own_changes_join_in_whatever_order_their_replies_come() {
     let options = CacheOptions::default();

@@ -48,6 +48,7 @@ fn the_estimate_is_never_later_than_the_servers_present() {
     });
 }
 
+// SEMANTICS: name-8.
 #[test]
 fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() {
     let one_second = Duration::from_secs(1);
@@ -139,6 +140,7 @@ fn report(facts: Facts, sent_at: Moment) -> Report {
 }
 
 /// Pages outlive an open only if size, mtime and ctime are what they were.
+// SEMANTICS: cto-9.
 #[test]
 fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
     let options = CacheOptions::default();
@@ -160,6 +162,7 @@ fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
     });
 }
 
+// SEMANTICS: cto-10.
 #[test]
 fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
     for_each_case(|case| {
@@ -177,6 +180,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
     });
 }
 
+// SEMANTICS: cto-12.
 #[test]
 fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
     let options = CacheOptions::default();
@@ -232,6 +236,7 @@ fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
     });
 }
 
+// SEMANTICS: list-4.
 #[test]
 fn a_reader_goes_on_where_it_is_unless_it_is_told_to_restart() {
     let mut restarts = 0;

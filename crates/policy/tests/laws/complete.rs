@@ -21,6 +21,7 @@ fn report(changed: u32, sent: u64) -> Report {
     }
 }
 
+// SEMANTICS: name-3.
 #[test]
 fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
     let options = CacheOptions::default();
@@ -102,6 +103,7 @@ fn a_pass_that_a_change_of_ours_met_or_that_is_of_a_former_state_is_not_kept() {
     assert_eq!(pass.complete(), None);
 }
 
+// SEMANTICS: name-3.
 #[test]
 fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
     let options = CacheOptions::default();
@@ -133,6 +135,7 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
     assert!(survives_refusal(true, true, true), "that was known");
 }
 
+// SEMANTICS: name-4.
 #[test]
 fn names_that_servers_hide_or_spell_otherwise_are_never_missing_for_want_of_being_listed() {
     for name in [

@@ -50,6 +50,7 @@ fn misses_until(view: &FillView) -> Option<u32> {
     None
 }
 
+// SEMANTICS: name-3.
 #[test]
 fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
     let mut on = 0;

@@ -64,6 +64,7 @@ fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
 }
 
 /// 6.3.
+// SEMANTICS: attr-4.
 #[test]
 fn attributes_are_promised_for_as_long_as_we_believe_them_and_not_while_we_change_them() {
     for_each_case(|case| {

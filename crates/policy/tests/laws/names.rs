@@ -27,6 +27,7 @@ fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, 
     assert_eq!(cases, 2 * 3 * 4 * 3 * 3 * 2 * 2 * 3 * 2 * 4 * 3);
 }
 
+// SEMANTICS: name-5.
 #[test]
 fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
     for_each_decision(|_, intent, _, decision| {
@@ -45,6 +46,7 @@ fn what_is_served_is_what_is_kept() {
 }
 
 /// Each condition is necessary.
+// SEMANTICS: name-1.
 #[test]
 fn a_name_is_served_only_if_nothing_speaks_against_it() {
     for_each_decision(|view, _, options, decision| {
@@ -214,6 +216,7 @@ fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
 }
 
 /// 6.3: what is promised ends no later than what would be served: at the end of `remaining` the name is asked about.
+// SEMANTICS: attr-4.
 #[test]
 fn a_name_is_served_for_exactly_as_long_as_is_promised() {
     for_each_case(|case| {

@@ -58,6 +58,7 @@ fn for_each_allowed_open(mut check: impl FnMut(OpenView, OpenIntent, &CacheOptio
     assert_eq!(cases, 4 * 4 * 3 * 8 * 128 * 16);
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() {
     for_each_allowed_open(|view, intent, options, decision| {
@@ -71,6 +72,7 @@ fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() 
     });
 }
 
+// SEMANTICS: cto-13.
 #[test]
 fn attributes_asked_for_since_it_began_serve_every_open() {
     for_each_allowed_open(|view, intent, options, decision| {
@@ -84,6 +86,7 @@ fn attributes_asked_for_since_it_began_serve_every_open() {
     });
 }
 
+// SEMANTICS: cto-16.
 #[test]
 fn noac_never_serves_attributes_that_were_not_asked_for() {
     for_each_allowed_open(|view, intent, options, decision| {
@@ -94,6 +97,7 @@ fn noac_never_serves_attributes_that_were_not_asked_for() {
 }
 
 /// A6, read as an "if and only if".
+// SEMANTICS: cto-14.
 #[test]
 fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
     for_each_allowed_open(|view, intent, options, decision| {
@@ -115,6 +119,7 @@ fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
     });
 }
 
+// SEMANTICS: cto-15.
 #[test]
 fn nocto_believes_fresh_attributes_but_not_after_our_own_writing() {
     for_each_allowed_open(|view, intent, options, decision| {

@@ -39,6 +39,7 @@ fn without_a_change_of_our_own_no_time_is_known() {
     assert_eq!(ClockOffset::default().execution(at(1), at(2), SLACK), None);
 }
 
+// SEMANTICS: rpc-12.
 #[test]
 fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not() {
     for_each_case(|case| {

@@ -100,6 +100,7 @@ mod tests {
         silence.is_to_be_probed(start + LOOK_INTERVAL, 0)
     }
 
+    // SEMANTICS: rpc-7.
     #[test]
     fn only_what_is_sent_again_without_an_acknowledgement_is_silent() {
         assert!(is_silent(SILENT));

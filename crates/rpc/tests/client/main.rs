@@ -239,6 +239,7 @@ fn interrupts_at_any_moment_leave_the_stream_in_order() {
     assert_eq!(call(&transport, &[9; 4]).unwrap().results(), [9; 4]);
 }
 
+// SEMANTICS: rpc-5.
 #[test]
 fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
     let (listener, address) = listen();

@@ -60,6 +60,7 @@ fn answer_null(listener: &TcpListener) -> TcpStream {
     stream
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn calls_go_on_elsewhere_when_a_connection_is_silent() {
     let (listener, address) = listen();
@@ -89,6 +90,7 @@ fn calls_go_on_elsewhere_when_a_connection_is_silent() {
     assert_eq!(of(&counts.reconnected), 1);
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn a_reply_that_is_lost_with_the_network_is_not_waited_for() {
     let (listener, address) = listen();
@@ -124,6 +126,7 @@ fn has_another(listener: &TcpListener) -> bool {
     accepted.is_ok()
 }
 
+// SEMANTICS: rpc-7.
 #[test]
 fn a_server_that_is_slow_or_stopped_keeps_its_connection() {
     let (listener, address) = listen();
@@ -157,6 +160,7 @@ fn a_server_that_is_slow_or_stopped_keeps_its_connection() {
     assert_eq!(of(&counts.retransmitted), 0);
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn what_answers_first_is_gone_on_with() {
     let (listener, address) = listen();
@@ -184,6 +188,7 @@ fn what_answers_first_is_gone_on_with() {
     assert_eq!(of(&counts.reconnected), 0);
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn an_outage_of_everything_is_waited_out() {
     let (listener, address) = listen();
@@ -214,6 +219,7 @@ fn an_outage_of_everything_is_waited_out() {
     assert_eq!(of(&counts.reconnected), 2);
 }
 
+// SEMANTICS: rpc-6.
 #[test]
 fn a_soft_call_ends_at_its_time_in_an_outage() {
     let (listener, address) = listen();

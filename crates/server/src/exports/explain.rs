@@ -109,6 +109,7 @@ mod tests {
         ("192.168.1.1", [1, 0, 0]),
     ];
 
+    // SEMANTICS: export-1.
     #[test]
     fn hosts_come_before_networks_patterns_netgroups_and_everybody() {
         let mut parsed = Parsed::default();
@@ -132,6 +133,7 @@ mod tests {
         assert_eq!(others, ["10.0.0.0/8", "*.lab", "@trusted", "*"]);
     }
 
+    // SEMANTICS: export-1.
     #[test]
     fn the_table_decides_as_is_explained() {
         let mut parsed = Parsed::default();

@@ -198,6 +198,7 @@ mod tests {
         assert!(messages(&read_exports(&[file])).contains("more than 4194304 bytes"));
     }
 
+    // SEMANTICS: export-6.
     #[test]
     fn lines_that_contradict_each_other_are_told() {
         let directory = tempfile::tempdir().unwrap();

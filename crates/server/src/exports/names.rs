@@ -324,6 +324,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2, "each question was put once");
     }
 
+    // SEMANTICS: export-9.
     #[test]
     fn a_service_that_hangs_holds_up_only_those_who_need_its_answer() {
         let mut service = Scripted::default().user(7, &[70]);
@@ -388,6 +389,7 @@ mod tests {
         assert_eq!(known("a"), None);
     }
 
+    // SEMANTICS: export-10.
     #[test]
     fn what_was_known_is_kept_while_nobody_answers_and_what_was_not_stays_open() {
         let service = Scripted::default()

@@ -247,6 +247,7 @@ mod tests {
         );
     }
 
+    // SEMANTICS: export-5.
     #[test]
     fn what_was_moved_out_of_the_export_is_stale() {
         let top = tempfile::tempdir().unwrap();

@@ -343,6 +343,7 @@ mod tests {
     use super::*;
     use crate::exports::SystemNames;
 
+    // SEMANTICS: export-10.
     #[test]
     fn a_host_that_is_not_resolved_gives_no_client_other_rules_than_its_own() {
         let read_only = ExportRules {

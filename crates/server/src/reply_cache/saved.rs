@@ -319,6 +319,7 @@ mod tests {
         assert_eq!((kept.len(), kept[0].begun.key.xid), (SLOTS, 8));
     }
 
+    // SEMANTICS: restart-4.
     #[test]
     fn a_file_of_another_boot_server_format_or_length_is_nothing_and_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
@@ -376,6 +377,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
         /// Whatever became of the bytes, what is found was saved.
+        // SEMANTICS: restart-4.
         #[test]
         fn of_a_damaged_file_only_whole_calls_are_found(
             damage in prop::collection::vec((0_usize..14 * SLOT, any::<u8>()), 1..40),

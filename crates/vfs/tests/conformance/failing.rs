@@ -167,6 +167,7 @@ fn is_lost<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Lost(Errno::IO | Errno::NOSPC)))
 }
 
+// SEMANTICS: serve-7.
 #[test]
 fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_file_open() {
     with_lost_data(|vfs, file, point| {
@@ -181,6 +182,7 @@ fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_f
 }
 
 /// Two commits at once: the kernel tells one of them, and the other one's answer must not hide it.
+// SEMANTICS: serve-7.
 #[test]
 fn whoever_commits_beside_a_loss_sees_that_there_was_one() {
     with_lost_data(|vfs, file, _| {
@@ -240,6 +242,7 @@ fn a_durable_write_that_fails_makes_nothing_durable() {
 }
 
 /// A file that has to make room for another one is synced; that its data are lost is no failure of the other's write.
+// SEMANTICS: serve-7.
 #[test]
 fn a_write_is_not_told_of_the_loss_of_another_file() {
     with_lost_data(|vfs, _, _| {

@@ -434,6 +434,7 @@ fn a_symlink_is_an_object_and_is_not_followed() {
 }
 
 /// Whatever is renamed over a name, the name is there all the time, and so is the directory.
+// SEMANTICS: serve-5.
 #[test]
 fn a_name_that_is_being_replaced_is_found_and_taken() {
     for (name, parent, choice) in [

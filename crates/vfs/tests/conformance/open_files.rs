@@ -111,6 +111,7 @@ fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Known) {
     (node.handle, known)
 }
 
+// SEMANTICS: serve-3.
 #[test]
 fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
     on_disk(|tree, _| {
@@ -169,6 +170,7 @@ fn what_changes_a_name_alone_leaves_a_file_open() {
     });
 }
 
+// SEMANTICS: serve-2.
 #[test]
 fn idle_descriptors_close_by_themselves_and_those_to_write_first() {
     on_disk(|tree, _| {
@@ -179,6 +181,7 @@ fn idle_descriptors_close_by_themselves_and_those_to_write_first() {
 }
 
 /// A file that was just copied can be executed: at once where its mode was set afterwards, else half a second later.
+// SEMANTICS: serve-2.
 #[test]
 fn what_was_written_can_be_executed() {
     if !is_root() {
@@ -218,6 +221,7 @@ fn what_was_written_can_be_executed() {
     });
 }
 
+// SEMANTICS: serve-1.
 #[test]
 fn a_right_that_others_take_back_is_gone_with_the_next_request() {
     on_disk(|tree, served| {
@@ -244,6 +248,7 @@ fn a_right_that_others_take_back_is_gone_with_the_next_request() {
     });
 }
 
+// SEMANTICS: serve-3.
 #[test]
 fn what_others_remove_is_stale_and_its_space_is_given_back() {
     on_disk(|tree, served| {
@@ -297,6 +302,7 @@ fn a_file_that_may_only_grow_from_now_on_is_not_written_to() {
 }
 
 /// A name that leads to another file of the same inode number is never taken for the old one.
+// SEMANTICS: serve-4.
 #[test]
 fn a_name_that_is_made_anew_leads_to_the_new_file() {
     on_disk(|tree, served| {
@@ -326,6 +332,7 @@ fn a_name_that_is_made_anew_leads_to_the_new_file() {
     });
 }
 
+// SEMANTICS: serve-4.
 #[test]
 fn a_remembered_name_is_looked_at_each_time() {
     on_disk(|tree, served| {
@@ -360,6 +367,7 @@ fn a_remembered_name_is_looked_at_each_time() {
     });
 }
 
+// SEMANTICS: serve-1.
 #[test]
 fn a_verdict_holds_only_for_the_file_as_it_was() {
     on_disk(|tree, served| {

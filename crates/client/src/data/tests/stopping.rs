@@ -44,6 +44,7 @@ fn an_interrupted_flush_returns_and_its_bytes_are_written_behind() {
     assert_eq!(rig.server.take_seen().len(), 1, "it was sent once");
 }
 
+// SEMANTICS: write-8.
 #[test]
 fn a_writer_that_waits_for_room_can_be_interrupted() {
     let (rig, inside, go) = silent(DataOptions {
@@ -73,6 +74,7 @@ fn a_writer_that_waits_for_room_can_be_interrupted() {
     assert_eq!(rig.server.state().disk, pattern(8192));
 }
 
+// SEMANTICS: write-8.
 #[test]
 fn a_writer_waits_for_room_and_goes_on() {
     let rig = Rig::threaded(
@@ -108,6 +110,7 @@ fn several_writes_are_in_flight_and_none_overlap() {
     assert_eq!(rig.server.state().disk, expected);
 }
 
+// SEMANTICS: exit-1.
 #[test]
 fn the_end_of_a_mount_names_what_was_never_sent() {
     let rig = Rig::threaded(&[], small());
@@ -134,6 +137,7 @@ fn the_end_of_a_mount_names_what_was_never_sent() {
     );
 }
 
+// SEMANTICS: exit-1.
 #[test]
 fn the_end_of_a_mount_writes_what_it_can() {
     let rig = Rig::threaded(&[], small());

@@ -20,6 +20,7 @@ use crate::data::{
 
 const FULL: u32 = 28;
 
+// SEMANTICS: write-1.
 #[test]
 fn a_small_file_is_written_by_one_stable_write_at_close() {
     let rig = Rig::inline(&[], small());
@@ -122,6 +123,7 @@ fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
     assert_eq!((segments.unwritten(), segments.has_full()), (4096, true));
 }
 
+// SEMANTICS: write-1.
 #[test]
 fn a_large_file_goes_in_whole_blocks_and_is_committed_once() {
     let rig = Rig::inline(&[], small());
@@ -142,6 +144,7 @@ fn a_large_file_goes_in_whole_blocks_and_is_committed_once() {
     assert_eq!(rig.server.state().disk, contents);
 }
 
+// SEMANTICS: cto-7.
 #[test]
 fn reads_see_what_was_written_and_zeros_in_between() {
     let rig = Rig::inline(&pattern(100), small());
@@ -222,6 +225,7 @@ fn a_restart_is_noticed_even_if_the_lost_bytes_were_overwritten_here() {
     assert_eq!(rig.server.state().disk, expected);
 }
 
+// SEMANTICS: write-3.
 #[test]
 fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() {
     for seed in 0..50 {
@@ -251,6 +255,7 @@ fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() 
     }
 }
 
+// SEMANTICS: write-6.
 #[test]
 fn a_full_disk_is_told_once_to_each_open_file() {
     let rig = Rig::inline(&[], small());
@@ -337,6 +342,7 @@ fn short_writes_are_continued_and_impossible_counts_are_errors() {
     ));
 }
 
+// SEMANTICS: write-9.
 #[test]
 fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
     let synchronous = OpenMode {
@@ -408,6 +414,7 @@ fn each_writers_bytes_go_with_its_credential() {
     assert_eq!(state.disk, b"onetwo");
 }
 
+// SEMANTICS: write-1.
 #[test]
 fn the_timer_writes_behind_and_commits() {
     let rig = Rig::inline(&[], small());
@@ -424,6 +431,7 @@ fn the_timer_writes_behind_and_commits() {
     assert_eq!(rig.server.take_seen(), []);
 }
 
+// SEMANTICS: write-8.
 #[test]
 fn unwritten_bytes_stay_within_their_bound() {
     let rig = Rig::inline(
@@ -475,6 +483,7 @@ fn a_discarded_file_sends_nothing_more() {
     assert_eq!(rig.plane.unwritten_bytes(), 0);
 }
 
+// SEMANTICS: cto-7.
 #[test]
 fn own_bytes_are_read_back_without_asking() {
     let rig = Rig::inline(&[], small());

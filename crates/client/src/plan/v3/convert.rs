@@ -140,6 +140,7 @@ impl From<Device> for nfs3::Device {
 mod tests {
     use super::*;
 
+    // SEMANTICS: posix-4.
     #[test]
     fn times_that_the_protocol_cannot_say_become_the_nearest() {
         let nfs = |seconds, nanoseconds| NfsTime::from(Timestamp { seconds, nanoseconds });

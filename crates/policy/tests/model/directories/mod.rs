@@ -110,6 +110,7 @@ fn what_a_complete_directory_says_is_as_fresh_as_its_attributes_or_the_guard_alt
     );
 }
 
+// SEMANTICS: name-9.
 #[test]
 fn by_default_a_complete_directory_can_miss_only_what_is_changed_in_the_same_tick_after_our_own_change() {
     holds(

@@ -69,6 +69,7 @@ fn holds(grain: Grain, guard: RacyGuard, bounds: &[Bounds]) {
     }));
 }
 
+// SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_what_was_closed_before_with_fine_stamps_and_no_guard() {
     holds(
@@ -85,11 +86,13 @@ fn an_open_sees_what_was_closed_before_with_fine_stamps_and_no_guard() {
     );
 }
 
+// SEMANTICS: cto-10.
 #[test]
 fn an_open_sees_what_was_closed_before_although_changes_share_a_stamp() {
     holds(Grain::Coarse, RacyGuard::On, &[SLOW_PAIR, ALONE, NARROW]);
 }
 
+// SEMANTICS: cto-11.
 #[test]
 fn by_default_only_a_change_in_the_same_tick_after_our_own_can_be_missed() {
     holds(Grain::Coarse, RacyGuard::Auto, &[SLOW_PAIR, ALONE, NARROW]);

@@ -67,6 +67,7 @@ fn a_name_is_as_fresh_as_its_directory_with_fine_stamps_and_no_guard() {
     );
 }
 
+// SEMANTICS: name-1.
 #[test]
 fn a_name_is_as_fresh_as_its_directory_or_the_guard_although_changes_share_a_stamp() {
     holds(
@@ -76,6 +77,7 @@ fn a_name_is_as_fresh_as_its_directory_or_the_guard_although_changes_share_a_sta
     );
 }
 
+// SEMANTICS: name-9.
 #[test]
 fn by_default_only_a_name_changed_in_the_same_tick_after_our_own_change_can_be_missed() {
     holds(
@@ -92,6 +94,7 @@ const LOSSY: Bounds = Bounds {
     ..WIDE
 };
 
+// SEMANTICS: rpc-10.
 #[test]
 fn a_change_without_a_reply_leaves_no_name_that_is_older_than_it_may_be() {
     holds(Grain::Fine, RacyGuard::Off, &[(NOAC, LOSSY), (SHORT, LOSSY)]);

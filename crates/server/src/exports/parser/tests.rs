@@ -70,6 +70,7 @@ fn lines_are_read_as_exportfs_reads_them() {
     }
 }
 
+// SEMANTICS: export-2.
 #[test]
 fn what_is_not_understood_is_an_error_with_file_line_and_word() {
     let rows = [

@@ -50,6 +50,7 @@ fn crossing(rules: ExportRules) -> ExportRules {
     }
 }
 
+// SEMANTICS: export-4.
 #[test]
 fn a_mount_is_entered_with_crossmnt_above_or_nohide_below_and_else_hidden() {
     let nohide = ExportRules {
@@ -75,6 +76,7 @@ fn a_mount_is_entered_with_crossmnt_above_or_nohide_below_and_else_hidden() {
     }
 }
 
+// SEMANTICS: export-4.
 #[test]
 fn a_mount_that_is_closed_to_the_caller_shows_what_it_covers() {
     let mut fixture = mounted(rules(), None);
@@ -162,6 +164,7 @@ fn write(fixture: &Fixture, file: FileHandle, stability: Stability) -> WriteOk {
     }
 }
 
+// SEMANTICS: export-8.
 #[test]
 fn async_answers_before_anything_is_stable_and_says_that_it_is() {
     for asynchronous in [false, true] {
@@ -201,6 +204,7 @@ fn async_answers_before_anything_is_stable_and_says_that_it_is() {
     }
 }
 
+// SEMANTICS: export-5.
 #[test]
 fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
     let mut fixture = Fixture::with_rules(ExportRules {
@@ -287,6 +291,7 @@ fn fsid_is_what_clients_see_and_handles_outlive_another_device_behind_it() {
     );
 }
 
+// SEMANTICS: export-6.
 #[test]
 fn no_fsid_of_exports_5_is_that_of_a_file_system_without_one() {
     let fixture = Fixture::new();
@@ -312,6 +317,7 @@ fn no_fsid_of_exports_5_is_that_of_a_file_system_without_one() {
     assert!((0..8).all(|number| fsids.contains(&number)), "{fsids:?}");
 }
 
+// SEMANTICS: export-3.
 #[test]
 fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
     let fixture = Fixture::new();

@@ -240,6 +240,7 @@ fn unrepeatable(run: &Run) -> Vec<(Procedure, Vec<u8>)> {
     ]
 }
 
+// SEMANTICS: restart-1.
 #[test]
 fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() {
     use Killed::{AfterTheChange, AfterTheReplyWasSaved, BeforeTheChange};
@@ -294,6 +295,7 @@ fn what_is_recognised_is_told_with_its_handle_and_attributes() {
     assert!(made.directory.before.is_none() && made.directory.after.is_some());
 }
 
+// SEMANTICS: restart-3.
 #[test]
 fn what_was_there_or_not_there_before_is_nobodys_work() {
     let top = top();
@@ -338,6 +340,7 @@ fn wait_for_the_clock_alone() {
 }
 
 /// As a lock: of several who make one directory, one has made it.
+// SEMANTICS: restart-2.
 #[test]
 fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_directory() {
     let top = top();
@@ -375,6 +378,7 @@ fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_dir
     }
 }
 
+// SEMANTICS: restart-3.
 #[test]
 fn a_directory_that_holds_something_or_changed_since_the_restart_is_not_taken_for_new() {
     let top = top();
@@ -395,6 +399,7 @@ fn a_directory_that_holds_something_or_changed_since_the_restart_is_not_taken_fo
     assert_eq!(run.status(2, Procedure::Mkdir, &arguments), Status::Exist);
 }
 
+// SEMANTICS: restart-4.
 #[test]
 fn replies_of_another_server_or_none_at_all_are_no_replies() {
     let top = top();
@@ -429,6 +434,7 @@ fn replies_of_another_server_or_none_at_all_are_no_replies() {
     assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Exist);
 }
 
+// SEMANTICS: restart-1.
 #[test]
 fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
     let top = top();
@@ -450,6 +456,7 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
 }
 
 /// SEMANTICS.md says so.
+// SEMANTICS: restart-5.
 #[test]
 fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
     let top = top();

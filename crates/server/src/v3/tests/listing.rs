@@ -94,6 +94,7 @@ fn every_name_is_listed_once_whatever_the_count() {
     }
 }
 
+// SEMANTICS: list-1.
 #[test]
 fn names_made_and_removed_meanwhile_disturb_no_others() {
     let (fixture, directory) = with_files(50);

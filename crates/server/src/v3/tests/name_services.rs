@@ -64,6 +64,7 @@ impl NameService for Silent {
     }
 }
 
+// SEMANTICS: export-10.
 #[test]
 fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
     let mut fixture = Fixture::new();
@@ -102,6 +103,7 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
     );
 }
 
+// SEMANTICS: export-9.
 #[test]
 fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
     let mut fixture = Fixture::new();

@@ -95,6 +95,7 @@ fn files_belong_to_whom_the_caller_is_taken_for() {
     assert_eq!(access(&fixture, file), 0);
 }
 
+// SEMANTICS: export-7.
 #[test]
 fn whoever_becomes_nobody_brings_no_groups_where_this_machine_says_which() {
     let mut fixture = Fixture::with_rules(ExportRules {
